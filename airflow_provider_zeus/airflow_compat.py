@@ -1,7 +1,8 @@
 """All of Airflow's internals that this package uses, each with the public way that can replace it.
 
-A name is imported at its first use, so a DAG file loads only those that it needs. Everything else in this package uses
-Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py`` check that.
+A name is imported at its first use, so a DAG file loads only those that it needs. Everything else
+in this package uses Airflow's public names only; ``ruff`` and ``tests/unit/test_airflow_compat.py``
+check that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from airflow.api.common.trigger_dag import trigger_dag as trigger_dag
     from airflow.api_fastapi.app import get_auth_manager as get_auth_manager
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser as BaseUser
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity as DagAccessEntity
+    from airflow.api_fastapi.auth.managers.models.resource_details import (
+        DagAccessEntity as DagAccessEntity,
+    )
     from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
     from airflow.api_fastapi.core_api.security import requires_access_dag as requires_access_dag
     from airflow.cli.cli_config import ARG_YES as ARG_YES
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun as DagRun
     from airflow.models.errors import ParseImportError as ParseImportError
     from airflow.models.log import Log as Log
+    from airflow.models.serialized_dag import SerializedDagModel as SerializedDagModel
     from airflow.models.xcom import XComModel as XComModel
     from airflow.sdk.bases.decorator import determine_kwargs as determine_kwargs
     from airflow.sdk.bases.decorator import get_unique_task_id as get_unique_task_id
@@ -47,7 +51,9 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.callback_runner import (
         create_async_executable_runner as create_async_executable_runner,
     )
-    from airflow.sdk.execution_time.callback_runner import create_executable_runner as create_executable_runner
+    from airflow.sdk.execution_time.callback_runner import (
+        create_executable_runner as create_executable_runner,
+    )
     from airflow.sdk.execution_time.comms import GetConnection as GetConnection
     from airflow.sdk.execution_time.comms import GetVariable as GetVariable
     from airflow.sdk.observability.stats import Stats as Stats
@@ -65,24 +71,39 @@ if TYPE_CHECKING:
 INTERNALS = {
     # Names of the command line. Public way: none yet; providers' own commands are made of these.
     **dict.fromkeys(
-        ("ARG_YES", "ActionCommand", "Arg", "CLICommand", "GroupCommand", "lazy_load_command", "positive_int"),
+        (
+            "ARG_YES",
+            "ActionCommand",
+            "Arg",
+            "CLICommand",
+            "GroupCommand",
+            "lazy_load_command",
+            "positive_int",
+        ),
         "airflow.cli.cli_config",
     ),
-    "AirflowConsole": "airflow.cli.simple_table",  # public way: rich.console.Console, once its width is no concern
+    # public way: rich.console.Console, once its width is no concern
+    "AirflowConsole": "airflow.cli.simple_table",
     "SimpleTable": "airflow.cli.simple_table",  # public way: rich.table.Table
     "action_cli": "airflow.utils.cli",  # public way: none yet for a line in the audit log
-    "providers_configuration_loaded": "airflow.utils.providers_configuration_loader",  # public way: airflow.sdk.conf
+    # public way: airflow.sdk.conf
+    "providers_configuration_loaded": "airflow.utils.providers_configuration_loader",
     # Authorization. Public way: none yet for a plugin's FastAPI app.
     **dict.fromkeys(("GetUserDep", "requires_access_dag"), "airflow.api_fastapi.core_api.security"),
     "BaseUser": "airflow.api_fastapi.auth.managers.models.base_user",
     "DagAccessEntity": "airflow.api_fastapi.auth.managers.models.resource_details",
     "get_auth_manager": "airflow.api_fastapi.app",
-    # The server's database. Public way: airflow.sdk.Variable, once it lists and writes outside of a task.
+    # The server's database. Public way: airflow.sdk.Variable, once it lists and writes outside of a
+    # task.
     "ServerVariable": "airflow.models:Variable",
-    "Connection": "airflow.models.connection",  # public way: GET /api/v2/connections, which needs a token
+    # public way: GET /api/v2/connections, which needs a token
+    "Connection": "airflow.models.connection",
     "MetastoreBackend": "airflow.secrets.metastore",
-    **dict.fromkeys(("DagModel", "DagTag"), "airflow.models.dag"),  # public way: GET /api/v2/dags, which needs a token
+    # public way: GET /api/v2/dags, which needs a token
+    **dict.fromkeys(("DagModel", "DagTag"), "airflow.models.dag"),
     "Log": "airflow.models.log",  # public way: none yet for a plugin's audit lines
+    # the order of a DAG's tasks. Public way: GET /api/v2/dags/{dag_id}/tasks, which needs a token
+    "SerializedDagModel": "airflow.models.serialized_dag",
     "XComModel": "airflow.models.xcom",  # public way: none yet for a plugin
     "create_session": "airflow.utils.session",
     "check_migrations": "airflow.utils.db",  # public way: the command 'airflow db check-migrations'
@@ -93,29 +114,37 @@ INTERNALS = {
     "get_airflow_health": "airflow.api.common.airflow_health",
     "trigger_dag": "airflow.api.common.trigger_dag",
     # Tasks and DAGs.
-    "BundleDagBag": "airflow.dag_processing.dagbag",  # public way: none yet to import one DAG by its id
+    # public way: none yet to import one DAG by its id
+    "BundleDagBag": "airflow.dag_processing.dagbag",
     "DagBundlesManager": "airflow.dag_processing.bundles.manager",  # public way: none yet
     # Public way: exports of airflow.sdk.
     **dict.fromkeys(("determine_kwargs", "get_unique_task_id"), "airflow.sdk.bases.decorator"),
     # Public way: execute() of PythonOperator, in the standard provider.
     "create_executable_runner": "airflow.sdk.execution_time.callback_runner",
     "create_async_executable_runner": "airflow.sdk.execution_time.callback_runner",
-    "DagContext": "airflow.sdk.definitions._internal.contextmanager",  # public way: BaseOperator.has_dag(), .dag
-    "MappedArgument": "airflow.sdk.definitions._internal.expandinput",  # public way: the argument that the group gets
-    "Stats": "airflow.sdk.observability.stats",  # public way: airflow.providers.common.compat.sdk, or airflow.sdk
-    # Public way: airflow.sdk.Variable and Connection, once they distinguish "not defined" from "lookup failed".
+    # public way: BaseOperator.has_dag(), .dag
+    "DagContext": "airflow.sdk.definitions._internal.contextmanager",
+    # public way: the argument that the group gets
+    "MappedArgument": "airflow.sdk.definitions._internal.expandinput",
+    # public way: airflow.providers.common.compat.sdk, or airflow.sdk
+    "Stats": "airflow.sdk.observability.stats",
+    # Public way: airflow.sdk.Variable and Connection, once they distinguish "not defined" from
+    # "lookup failed".
     "GetVariable": "airflow.sdk.execution_time.comms",
     "GetConnection": "airflow.sdk.execution_time.comms",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import one of :data:`INTERNALS`. Raises AttributeError for another name, ImportError where Airflow moved it."""
+    """Import one of :data:`INTERNALS`.
+
+    Raises AttributeError for another name, ImportError if Airflow moved it.
+    """
     if name not in INTERNALS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = INTERNALS[name].partition(":")
-    found = globals()[name] = getattr(import_module(module), attribute or name)
-    return found
+    member = globals()[name] = getattr(import_module(module), attribute or name)
+    return member
 
 
 def supervisor() -> Any:
@@ -123,25 +152,34 @@ def supervisor() -> Any:
 
     Public way: ``airflow.sdk.get_current_context()``, once it works in a thread.
     """
-    return getattr(sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None)
+    return getattr(
+        sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS", None
+    )
 
 
 def masked(text: str) -> str:
-    """The text with ``***`` for each secret that Airflow's log of this process masks; as it is, without Airflow.
+    """The text with ``***`` for each secret that Airflow's log of this process masks; as it is,
+    without Airflow.
 
-    Airflow masks the passwords of Connections and the values of sensitive Variables that this process has read, unless
-    they are short. So is the beginning of one at the end of a text that was cut, elsewhere or before it came here.
-    Public way: ``airflow.sdk.log.redact``, once its module can be imported at no cost.
+    Airflow masks the passwords of Connections and the values of sensitive Variables that this
+    process has read, unless they are short. So is the beginning of one at the end of a text that
+    was cut, elsewhere or before it came here. Public way: ``airflow.sdk.log.redact``, once its
+    module can be imported at no cost.
     """
-    masker = sys.modules.get("airflow.sdk._shared.secrets_masker")  # nothing is masked where nothing has imported it
+    # nothing is masked where nothing has imported it
+    masker = sys.modules.get("airflow.sdk._shared.secrets_masker")
     if masker is None:
         return text
     text = str(masker.redact(text))
     if text.endswith("…"):
         for pattern in masker._secrets_masker().patterns:
-            characters = iter(pattern)  # of a regular expression, with a backslash before each that has a meaning
-            secret = "".join(next(characters, "") if each == "\\" else each for each in characters)
-            for length in range(min(len(secret), len(text)) - 1, 4, -1):  # shorter ones are masked nowhere
+            # of a regular expression, with a backslash before each that has a meaning
+            characters = iter(pattern)
+            secret = "".join(
+                next(characters, "") if character == "\\" else character for character in characters
+            )
+            # shorter ones are masked nowhere
+            for length in range(min(len(secret), len(text)) - 1, 4, -1):
                 if text.endswith(f"{secret[:length]}…"):
                     return f"{text[: -length - 1]}***"
     return text
@@ -158,15 +196,22 @@ def is_test_run() -> bool:
 
 
 def group_argument(group: Any, name: str) -> tuple[Any, list[str]]:
-    """Return (an argument of a mapped task group, None where it maps no such one; names of those that it maps).
+    """Return (an argument of a mapped task group, None if it maps no such one; names of those that
+    it maps).
 
-    The argument is what the group's own function gets: Airflow resolves it in a templated field. Where the group maps
-    an XComArg by ``expand_kwargs`` no name is known before it runs, and any may be there.
-    Public way: none yet by name.
+    The argument is the one that the group's own function gets: Airflow resolves it in a templated
+    field. If the group maps an XComArg by ``expand_kwargs`` no name is known before it runs, and
+    any may be there. Public way: none yet by name.
     """
     expanded = group._expand_input
-    each = [expanded.value] if isinstance(expanded.value, Mapping) else expanded.value
-    dicts = [d for d in each if isinstance(d, Mapping)] if isinstance(each, Sequence) else []
-    known = list(dict.fromkeys(key for mapped in dicts for key in mapped))
-    argument = __getattr__("MappedArgument")(input=expanded, key=name) if name in known or not known else None
-    return argument, known
+    mappings = [expanded.value] if isinstance(expanded.value, Mapping) else expanded.value
+    dicts = (
+        [d for d in mappings if isinstance(d, Mapping)] if isinstance(mappings, Sequence) else []
+    )
+    names = list(dict.fromkeys(key for mapped in dicts for key in mapped))
+    argument = (
+        __getattr__("MappedArgument")(input=expanded, key=name)
+        if name in names or not names
+        else None
+    )
+    return argument, names

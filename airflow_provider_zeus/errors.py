@@ -13,7 +13,8 @@ class ZeusError(Exception):
 class JobSpecError(ZeusError, ValueError):
     """A job, a setting or a Connection holds a value that cannot be used.
 
-    :param without_value: the message without the value, for who may not see what a Connection holds.
+    :param without_value: the message without the value, for who may not see the fields of a
+        Connection.
     """
 
     def __init__(self, message: str, *, without_value: str = "a value cannot be used") -> None:
@@ -23,19 +24,25 @@ class JobSpecError(ZeusError, ValueError):
     @classmethod
     def of(cls, field: str, value: object, problem: str, remedy: str) -> "JobSpecError":
         """Build a message of field, value, problem and remedy."""
-        return cls(f"{field} = {value!r}: {problem}. {remedy}.", without_value=f"{field}: {problem}. {remedy}.")
+        return cls(
+            f"{field} = {value!r}: {problem}. {remedy}.",
+            without_value=f"{field}: {problem}. {remedy}.",
+        )
 
 
 class StoreError(ZeusError, RuntimeError):
     """The store cannot be reached, has another schema, or refuses this use of it.
 
-    :param passing: whether the same call may succeed some seconds later: no connection, a lock, no answer in time.
-    :param unsure: whether the write may have been stored although it failed: the answer to a commit was lost.
+    :param passing: whether the same call may succeed some seconds later: no connection, a lock, no
+        answer in time.
+    :param unsure: whether the write may have been stored although it failed: the answer to a commit
+        was lost.
     """
 
     def __init__(self, message: str, *, passing: bool = False, unsure: bool = False) -> None:
         super().__init__(message)
-        self.passing, self.unsure = passing, unsure
+        self.passing = passing
+        self.unsure = unsure
 
 
 class ConnectionLookupError(StoreError):
@@ -43,20 +50,28 @@ class ConnectionLookupError(StoreError):
 
 
 class UndefinedConnectionError(StoreError):
-    """A Connection other than the default one is not defined. The text names no address: every reader may see it."""
+    """A Connection other than the default one is not defined.
+
+    The text names no address: every reader may see it.
+    """
 
 
 class DamagedLogError(StoreError):
-    """The Variable of a job does not hold what this version writes."""
+    """The Variable of a job does not hold a text of this version."""
 
 
 class UnknownTrialError(StoreError):
-    """The trial log does not hold this trial: the store was not asked for it, or the log was replaced."""
+    """The trial log does not hold this trial: the store was not asked for it, or the log was
+    replaced.
+    """
 
     @classmethod
     def of(cls, ti_id: str, attempt: int) -> "UnknownTrialError":
         """Build a message of a trial's key and the remedy."""
-        return cls(f"No trial {ti_id}, attempt {attempt}, in the log: ask for it before reporting to it.")
+        return cls(
+            f"Attempt {attempt} of task instance {ti_id} is not in the log: ask for it before "
+            "reporting to it."
+        )
 
 
 class SignalError(ZeusError, RuntimeError):
@@ -65,7 +80,10 @@ class SignalError(ZeusError, RuntimeError):
     @classmethod
     def of(cls, signal: str, problem: str) -> "SignalError":
         """Build a message of signal, problem and remedy."""
-        return cls(f"Signal {signal!r}: {problem}. Correct or define its Connection (docs/signals.md).")
+        return cls(
+            f"Signal {signal!r}: {problem}. Correct or define its Connection "
+            "(docs/levers/signals.md)."
+        )
 
 
 class NoSignalError(SignalError):
@@ -73,7 +91,9 @@ class NoSignalError(SignalError):
 
 
 class DeviceError(ZeusError, RuntimeError):
-    """A device refuses a call or cannot be found; the training continues with what can be measured."""
+    """A device refuses a call or cannot be found; the training continues with the figures that
+    can be measured.
+    """
 
 
 class ReportError(ZeusError, ValueError):
@@ -84,8 +104,13 @@ class BelowTargetError(ZeusError):
     """The kept model is below its target and the job has ``require_target=True``."""
 
     @classmethod
-    def of(cls, batch_size: object, reason: object, target: object, *, reported: bool = True) -> "BelowTargetError":
-        """Build a message of batch size, reason, target and remedy. ``reported``: the metric was."""
+    def of(
+        cls, batch_size: object, reason: object, target: object, *, reported: bool = True
+    ) -> "BelowTargetError":
+        """Build a message of batch size, reason, target and remedy.
+
+        ``reported``: the metric was.
+        """
         remedy = "a larger max_epochs, a nearer target" if reported else "report the metric"
         return cls(
             f"The model of batch size {batch_size} is kept, but {reason} ({target}). "

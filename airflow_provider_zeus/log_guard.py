@@ -1,7 +1,8 @@
-"""Loggers whose lines never fail a training, even if a handler of the author, or of Airflow, raises.
+"""Loggers whose lines never fail a training, even if a handler of the author, or of Airflow,
+raises.
 
-:meth:`logging.Handler.handle` may raise: a subclass overrides it, or its filter or its lock fails. Then the error comes
-out of the line that logs. Standard library only.
+:meth:`logging.Handler.handle` may raise: a subclass overrides it, or its filter or its lock fails.
+    Then the error comes out of the line that logs. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ class GuardedLogger(logging.Logger):
 
 
 def guarded_log(name: str) -> logging.Logger:
-    """The logger of a module of ours. ``logging.setLoggerClass`` would change the loggers of others, too."""
+    """The logger of a module of ours.
+
+    ``logging.setLoggerClass`` would change the loggers of others, too.
+    """
     logger = logging.getLogger(name)
     logger.__class__ = GuardedLogger
     return logger

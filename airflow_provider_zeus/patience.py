@@ -19,12 +19,13 @@ log = guarded_log(__name__)
 
 
 def bounded(call: Callable[[], T], most_s: float | None) -> T:
-    """Return what ``call`` returns; wait at most ``most_s`` seconds (None: without a limit).
+    """Return the result of ``call``; wait at most ``most_s`` seconds (None: without a limit).
 
-    The call runs in a daemon thread, so signals are handled while it hangs, and it does not keep the process alive. A
-    timeout does not stop it; its result is then dropped. Where no thread can be started, it runs in this one.
+    The call runs in a daemon thread, so signals are handled while it hangs, and it does not keep
+    the process alive. A timeout does not stop it; its result is then dropped. If no thread can be
+    started, it runs in this one.
 
-    Raises what ``call`` raises, and TimeoutError.
+    Raises the errors of ``call``, and TimeoutError.
     """
     result: list[T] = []
     errors: list[BaseException] = []
@@ -35,7 +36,9 @@ def bounded(call: Callable[[], T], most_s: float | None) -> T:
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="zeus-call", daemon=True)
+    thread = threading.Thread(
+        target=contextvars.copy_context().run, args=(run,), name="zeus-call", daemon=True
+    )
     try:
         thread.start()
     except RuntimeError:
@@ -53,7 +56,7 @@ def bounded(call: Callable[[], T], most_s: float | None) -> T:
 
 @contextmanager
 def outlived(what: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """What has been trained outlives an error in here: it is logged, once, with its reason. Also a decorator.
+    """A model outlives an error in here: it is logged, once, with its reason. Also a decorator.
 
     Signals pass, since they are no ``Exception``.
 
@@ -65,7 +68,9 @@ def outlived(what: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[No
     except but:
         raise
     except Exception as error:
-        log.exception("Zeus could not %s (%s). The training still counts.", what, type(error).__name__)
+        log.exception(
+            "Zeus could not %s (%s). The training still counts.", what, type(error).__name__
+        )
 
 
 def retried(
@@ -76,7 +81,8 @@ def retried(
     sleep: Callable[[float], None] = time.sleep,
     chance: Callable[[], float] = random.random,
 ) -> T:
-    """Return what ``call`` returns; retry after a temporary StoreError, for at most ``most_s`` seconds.
+    """Return the result of ``call``; retry after a temporary StoreError, for at most ``most_s``
+    seconds.
 
     Raises StoreError: the last one, or the first one that is not temporary.
 
@@ -95,7 +101,9 @@ def retried(
 
 
 def pauses(chance: Callable[[], float]) -> Iterator[float]:
-    """Seconds between two tries: twice as long each time, up to a limit, with random jitter between processes."""
+    """Seconds between two tries: twice as long each time, up to a limit, with random jitter
+    between processes.
+    """
     longest_s = 0.1
     while True:
         yield longest_s * (1 + chance()) / 2

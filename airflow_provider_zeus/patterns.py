@@ -1,7 +1,9 @@
-"""Regular expressions over texts of bounded length: the one module of the package that imports ``re``.
+"""Regular expressions over texts of bounded length: the one module of the package that imports
+``re``.
 
-While a regular expression backtracks it holds the interpreter's lock. No other thread runs then, so no time limit ends
-it: one long text would stop a task, an api-server or the triggerer. Longer texts are read by string methods.
+While a regular expression backtracks it holds the interpreter's lock. No other thread runs then, so
+no time limit ends it: one long text would stop a task, an api-server or the triggerer. Longer texts
+are read by string methods.
 """
 
 from __future__ import annotations

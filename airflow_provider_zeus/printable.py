@@ -17,18 +17,21 @@ _BLANKS += "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 
 
 def visible(text: str | os.PathLike[str]) -> str:
-    r"""A text or path in one line, with an escape (``\x1b``, ``\n``, ``\u202e``) for each unprintable character.
+    r"""A text or path in one line, with an escape such as ``\x1b`` for each unprintable character.
 
     Such characters change a terminal's colours, clear it, forge a line, or reverse its direction.
     """
     text = os.fspath(text)
+    # Nearly every text is: no loop over its characters.
     if text.isprintable():
         return text
     shown = []
     for character in text:
-        if character.isprintable() or unicodedata.category(character) == "Zs":  # Zs: spaces of any width
+        # Zs: spaces of any width
+        if character.isprintable() or unicodedata.category(character) == "Zs":
             shown.append(character)
-        elif "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8, as in the name of a file
+        elif "\udc80" <= character <= "\udcff":
+            # a byte that is not UTF-8, as in the name of a file
             shown.append(f"\\x{ord(character) - 0xDC00:02x}")
         else:
             shown.append(repr(character)[1:-1])
@@ -50,12 +53,14 @@ def cell(value: Any) -> Any:
 
 
 def _formulas(text: str) -> Iterator[int]:
-    """Where a spreadsheet would see a formula: at the beginning of a cell, also behind blanks, quotes and apostrophes.
+    """The places in which a spreadsheet would see a formula: at the beginning of a cell, also
+    behind blanks, quotes and apostrophes.
 
     A spreadsheet that splits a cell drops its quotes.
     """
     begin = 0
-    for part in text.replace("|", ";").replace("\t", ";").split(";"):  # what separates cells in some countries
+    # what separates cells in some countries
+    for part in text.replace("|", ";").replace("\t", ";").split(";"):
         quoted = part.lstrip(_BLANKS)
         if quoted.lstrip("'").startswith(_SIGNS):
             yield begin + len(part) - len(quoted)
@@ -65,8 +70,8 @@ def _formulas(text: str) -> Iterator[int]:
 def plain_name(text: str) -> str:
     """A text as a name of at most 60 characters: letters, digits, ``.``, ``_`` and ``-`` stay.
 
-    Where another character is replaced, or a long text is cut, a hash of the text follows: no two texts become one
-    name.
+    If another character is replaced, or a long text is cut, a hash of the text follows: no two
+    texts become one name.
     """
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in text)
     if plain == text and len(text) <= MOST_NAME:

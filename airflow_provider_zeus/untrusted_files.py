@@ -1,7 +1,8 @@
-"""Opens files that other users may have put there: without blocking, without following links, up to a size.
+"""Opens files that other users may have put there: without blocking, without following links, up to
+a size.
 
-A folder that others may write is opened once, and its files by its descriptor, so that a file that replaces it
-meanwhile is not read. Standard library only.
+A folder that others may write is opened once, and its files by its descriptor, so that a file that
+replaces it meanwhile is not read. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def open_plain(
     """Open a regular file and return its descriptor. Never blocks, as opening a pipe would.
 
     :param folder: descriptor of the folder that ``path`` is relative to.
-    :param owners: user ids that the file may belong to; with them, a file with a second hard link is refused.
+    :param owners: user ids that the file may belong to; with them, a file with a second hard link
+        is refused.
 
-    Raises OSError (it cannot be opened, or does not exist), ValueError (it is a link, a folder, a pipe, a socket or a
-    device, or belongs to none of the ``owners``).
+    Raises OSError (it cannot be opened, or does not exist), ValueError (it is a link, a folder, a
+    pipe, a socket or a device, or belongs to none of the ``owners``).
     """
     before: os.stat_result | None = None
     try:
@@ -41,7 +43,8 @@ def open_plain(
     descriptor = os.open(path, flags, 0o666, dir_fd=folder)
     try:
         opened = os.fstat(descriptor)
-        _check(opened, owners)  # it may have been replaced; a hard link that is removed by now does not count
+        # it may have been replaced; a hard link that is removed by now does not count
+        _check(opened, owners)
         if before is not None and not os.path.samestat(before, opened):
             raise ValueError("it is being replaced")
     except ValueError:
@@ -68,12 +71,18 @@ def read_plain(
     folder: int | None = None,
     owners: Collection[int] | None = None,
 ) -> bytes:
-    """Read a regular file. Raises OSError and ValueError as :func:`open_plain`, ValueError also for a larger file."""
+    """Read a regular file.
+
+    Raises OSError and ValueError as :func:`open_plain`, ValueError also for a larger file.
+    """
     return read_all(open_plain(path, folder=folder, owners=owners), most_bytes)
 
 
 def read_all(descriptor: int, most_bytes: int) -> bytes:
-    """Read an open file and close it. Raises OSError, ValueError: it is larger than ``most_bytes``."""
+    """Read an open file and close it.
+
+    Raises OSError, ValueError: it is larger than ``most_bytes``.
+    """
     with open(descriptor, "rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
@@ -82,14 +91,20 @@ def read_all(descriptor: int, most_bytes: int) -> bytes:
 
 
 def read_below(root: str | os.PathLike[str], path: str, most_bytes: int) -> bytes:
-    """Read a regular file below a folder, by its path there or its whole one. Links that stay there are followed.
+    """Read a regular file below a folder, by its path there or its whole one.
 
-    Raises OSError and ValueError as :func:`read_plain`, ValueError also for what is not below the folder.
+    Links that stay there are followed.
+
+    Raises OSError and ValueError as :func:`read_plain`, ValueError also for a path that is not
+    below the folder.
     """
-    top, named = os.path.realpath(root), os.path.abspath(os.path.join(root, path))
-    by_name, inside = os.path.relpath(named, os.path.abspath(root)), os.path.relpath(os.path.realpath(named), top)
+    top = os.path.realpath(root)
+    named = os.path.abspath(os.path.join(root, path))
+    by_name = os.path.relpath(named, os.path.abspath(root))
+    inside = os.path.relpath(os.path.realpath(named), top)
     *folders, name = inside.split(os.sep)
-    if os.pardir in (*by_name.split(os.sep), *folders, name):  # by name too: what lies elsewhere changes no answer
+    # by name too: what lies elsewhere changes no answer
+    if os.pardir in (*by_name.split(os.sep), *folders, name):
         raise ValueError("not below the folder")
     descriptor = os.open(top, _FOLDER)
     try:
@@ -122,15 +137,22 @@ def opened_folder(path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def names_in(folder: int, ending: str, *, most_looked_at: int) -> list[str]:
-    """Sorted names in an open folder that end with ``ending``, of the first ``most_looked_at``. Raises OSError."""
+    """Sorted names in an open folder that end with ``ending``, of the first ``most_looked_at``.
+
+    Raises OSError.
+    """
     with os.scandir(folder) as entries:
         return sorted(e.name for e in islice(entries, most_looked_at) if e.name.endswith(ending))
 
 
-def write_whole(path: str | os.PathLike[str], text: str, opener: Callable[[str, int], int] | None = None) -> None:
-    """Write a file completely or not at all, by a temporary file beside it with a name that cannot be guessed.
+def write_whole(
+    path: str | os.PathLike[str], text: str, opener: Callable[[str, int], int] | None = None
+) -> None:
+    """Write a file completely or not at all, by a temporary file beside it with a name that cannot
+    be guessed.
 
-    An existing ``path``, also a link, is replaced and not followed. Raises OSError; then no temporary file is left.
+    An existing ``path``, also a link, is replaced and not followed. Raises OSError; then no
+    temporary file is left.
 
     :param opener: makes the temporary file, as that of ``open()`` would; default: with mode 0666.
     """

@@ -1,4 +1,6 @@
-"""What the commands share: their options, how they end, and what they refuse before anything is computed."""
+"""What the commands share: their options, how they end,
+and what they refuse before anything is computed.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--traces": {"type": Path, "help": "default: ZEUS_TRACES"},
     "--gpus": {**_MANY, "help": "default: every GPU in the folder"},
     "--workloads": {**_MANY, "help": "default: every workload in the folder"},
-    "--every": {"type": positive, "default": 1, "metavar": "N", "help": "every N-th pair of the folder, or day, alone"},
-    "--series": {"type": Path, "help": "folder of retraining series; default: the weather example's alone"},
+    "--every": {
+        "type": positive,
+        "default": 1,
+        "metavar": "N",
+        "help": "every N-th pair of the folder, or day, alone",
+    },
+    "--series": {
+        "type": Path,
+        "help": "folder of retraining series; default: the weather example's alone",
+    },
     "--max-epochs": {**_MANY, "type": named, "metavar": "NAME=N", "help": _OF_SERIES},
     "--seeds": {"type": positive},
     "--report": {"type": Path, "help": "write the figures there, as JSON"},
@@ -53,7 +63,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--bike": {"type": Path, "help": "ISLP's file Bikeshare.csv (pip download --no-deps ISLP)"},
     "--backends": {"nargs": "+", "default": _DATABASES, "choices": _DATABASES},
 }
-SELECTION = "--traces --gpus --workloads --seeds --jobs --out"  # of a benchmark that replays the pairs of a folder
+# of a benchmark that replays the pairs of a folder
+SELECTION = "--traces --gpus --workloads --seeds --jobs --out"
 
 
 Option = tuple[str, dict[str, Any]]
@@ -67,10 +78,11 @@ def option(name: str, **how: Any) -> Option:
 def command(
     options: str = "", *more: Option, **defaults: Any
 ) -> Callable[[Callable[[argparse.Namespace], int | None]], Callable[..., int]]:
-    """A command: takes the words of its command line; ends with 2 and one line where what it was given is wrong.
+    """A command: takes the words of its command line;
+    ends with 2 and one line where what it was given is wrong.
 
-    The last thing in its module, whose text is its help: where the module is run (``python -m benchmarks.name``), so is
-    the command. ``args.began_s`` is for :func:`took`.
+    The last thing in its module, whose text is its help: where the module is run (``python -m
+    benchmarks.name``), so is the command. ``args.began_s`` is for :func:`took`.
 
     :param options: those of ``OPTIONS`` that it has; ``more``: its own.
     :param defaults: of the options, where they have no other.
@@ -80,14 +92,19 @@ def command(
         @wraps(work)
         def main(arguments: Sequence[str] | None = None) -> int:
             doc = work.__globals__["__doc__"]
-            parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+            parser = argparse.ArgumentParser(
+                description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+            )
             for name, how in (*((name, OPTIONS[name]) for name in options.split()), *more):
                 parser.add_argument(name, **how)
             parser.set_defaults(**defaults)
             if "--traces" in options and (folder := os.environ.get("ZEUS_TRACES")):
                 parser.set_defaults(traces=Path(folder))
             try:
-                return work(parser.parse_args(arguments, argparse.Namespace(began_s=time.monotonic()))) or 0
+                return (
+                    work(parser.parse_args(arguments, argparse.Namespace(began_s=time.monotonic())))
+                    or 0
+                )
             except ZeusError as error:
                 print(error, file=sys.stderr)
                 return 2
@@ -105,7 +122,9 @@ def took(args: argparse.Namespace) -> str:
 
 
 def needs(module: str) -> None:
-    """Raises JobSpecError where a development dependency is not installed, before anything is computed."""
+    """Raises JobSpecError where a development dependency is not installed,
+    before anything is computed.
+    """
     if importlib.util.find_spec(module) is None:
         raise JobSpecError.of("installed", module, "is not there", "pip install -e '.[dev]'")
 
@@ -122,11 +141,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def on_all_cores(work: Callable[[T], R], parts: Sequence[T], jobs: int | None = None) -> Iterator[R]:
-    """What ``work`` makes of each part, in the order of the parts, on ``jobs`` processes (default: every core).
+def on_all_cores(
+    work: Callable[[T], R], parts: Sequence[T], jobs: int | None = None
+) -> Iterator[R]:
+    """What ``work`` makes of each part, in the order of the parts,
+    on ``jobs`` processes (default: every core).
 
-    One process is this one. Others begin anew: a fork would take over the locks, threads and signal handlers of
-    whatever ran here before, and may hang on them.
+    One process is this one. Others begin anew: a fork would take over the locks, threads and signal
+    handlers of whatever ran here before, and may hang on them.
     """
     processes = min(jobs or os.cpu_count() or 1, len(parts))
     if processes <= 1:

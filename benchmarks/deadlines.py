@@ -1,12 +1,14 @@
-"""How often a job with ``finish_by`` is late, and what it saves: ``python -m benchmarks.deadlines --traces DIR``.
+"""How often a job with ``finish_by`` is late, and what it saves:
+``python -m benchmarks.deadlines --traces DIR``.
 
-Replays every workload of the folder on every GPU, ``--recurrences`` runs per seed, through the product's own ``learn``
-and ``choose``, and the limit of each epoch through the product's own :class:`InTime`. The deadline is ``--factors``
-times the expected time of the fastest training (the best fixed batch size at full power). Beside it: that training
-itself, which knows the answer; the same job without a deadline; and the paper's policy, which knows none. A run whose
-attempts end after the deadline is late. Energy is that of all attempts, profiling included. The first epoch of a batch
-size profiles: an equal part of it at every limit. With ``--pace 1.3`` each epoch takes 1.3 times as long as its profile
-says. Simulated from measured epochs, times and powers.
+Replays every workload of the folder on every GPU, ``--recurrences`` runs per seed, through the
+product's own ``learn`` and ``choose``, and the limit of each epoch through the product's own
+:class:`InTime`. The deadline is ``--factors`` times the expected time of the fastest training (the
+best fixed batch size at full power). Beside it: that training itself, which knows the answer; the
+same job without a deadline; and the paper's policy, which knows none. A run whose attempts end
+after the deadline is late. Energy is that of all attempts, profiling included. The first epoch of a
+batch size profiles: an equal part of it at every limit. With ``--pace 1.3`` each epoch takes 1.3
+times as long as its profile says. Simulated from measured epochs, times and powers.
 """
 
 from __future__ import annotations
@@ -29,10 +31,15 @@ from benchmarks.simulation.environment import NOTHING, Environment, Log, Run
 from benchmarks.simulation.scenario import Epoch, Scenario
 from benchmarks.simulation.traces import Pair, PowerMeasurement
 
-FASTEST, OURS, FREE, PAPER = "always fastest", "finish_by", "no deadline", "the paper's policy"
+FASTEST = "always fastest"
+OURS = "finish_by"
+FREE = "no deadline"
+PAPER = "the paper's policy"
 ETA = 1.0
 WHO = (FASTEST, OURS, FREE, PAPER)
-FIRST, SETTLED = 2, 10  # recurrences after which a job knows its machine, and its batch sizes
+# recurrences after which a job knows its machine, and its batch sizes
+FIRST = 2
+SETTLED = 10
 
 
 class Host(Environment):
@@ -74,27 +81,41 @@ class Host(Environment):
     def attempt(self, planned: PlannedAttempt) -> Run:
         """Run one attempt from ``now_s`` on, epoch by epoch, as :class:`LiveAttempt` does."""
         now_s = self.now_s
-        b, in_time = planned.batch_size, planned.in_time
-        points, most = self.scenario.pair.points[b], float(self.scenario.pair.max_epochs)
-        needed, epochs = self.needs(b), 0.0
+        b = planned.batch_size
+        in_time = planned.in_time
+        points = self.scenario.pair.points[b]
+        most = float(self.scenario.pair.max_epochs)
+        needed = self.needs(b)
+        epochs = 0.0
         energy_j = time_s = 0.0
-        excess, point = NOTHING, points[-1]
+        excess = NOTHING
+        point = points[-1]
         hurried = in_time is not None and in_time.hurry
         at_full_power = hurried or (in_time is not None and in_time.slowdown == 1)
         weights = self.scenario.weights.hurried() if hurried else self.scenario.weights
         cost = 0.0
-        while epochs < min(needed, most) and not self._ends(planned, in_time, epochs, cost, now_s + time_s):
+        while epochs < min(needed, most) and not self._ends(
+            planned, in_time, epochs, cost, now_s + time_s
+        ):
             slowdown = None
             if in_time is not None:
                 slowdown = in_time.slowdown_at(now_s + time_s, epochs, most, points[-1].time_s)
             point = self.limit(b, slowdown)
-            part, epoch = min(1.0, min(needed, most) - epochs), self.scenario.epoch(point)
+            part = min(1.0, min(needed, most) - epochs)
+            epoch = self.scenario.epoch(point)
             if b not in self.profiles and not at_full_power:
                 seen = self.profile(b)
-                excess = Epoch(seen.energy_j - epoch.energy_j, seen.time_s - epoch.time_s, seen.cost - epoch.cost)
-                energy_j, time_s = energy_j + excess.energy_j, time_s + excess.time_s
-            energy_j, time_s = energy_j + part * epoch.energy_j, time_s + part * epoch.time_s * self._pace
-            epochs, cost = epochs + part, cost + part * weights.cost(epoch.energy_j, epoch.time_s)
+                excess = Epoch(
+                    seen.energy_j - epoch.energy_j,
+                    seen.time_s - epoch.time_s,
+                    seen.cost - epoch.cost,
+                )
+                energy_j = energy_j + excess.energy_j
+                time_s = time_s + excess.time_s
+            energy_j = energy_j + part * epoch.energy_j
+            time_s = time_s + part * epoch.time_s * self._pace
+            epochs = epochs + part
+            cost = cost + part * weights.cost(epoch.energy_j, epoch.time_s)
         self.now_s += time_s
         return Run(
             b,
@@ -110,13 +131,30 @@ class Host(Environment):
             math.nan,
         )
 
-    def _ends(self, planned: PlannedAttempt, in_time: InTime | None, epochs: float, cost: float, now_s: float) -> bool:
-        """Whether the attempt is given up before its next epoch (``training/attempt_checks.py``)."""
+    def _ends(
+        self,
+        planned: PlannedAttempt,
+        in_time: InTime | None,
+        epochs: float,
+        cost: float,
+        now_s: float,
+    ) -> bool:
+        """Whether the attempt is given up before its next epoch
+        (``training/attempt_checks.py``).
+        """
         if not planned.bounded:
             return False
-        if in_time is not None and in_time.reserve_s and now_s > in_time.finish_by_s - in_time.reserve_s:
+        if (
+            in_time is not None
+            and in_time.reserve_s
+            and now_s > in_time.finish_by_s - in_time.reserve_s
+        ):
             return True
-        dear = planned.max_epoch_cost is not None and epochs > 0 and cost / epochs > planned.max_epoch_cost
+        dear = (
+            planned.max_epoch_cost is not None
+            and epochs > 0
+            and cost / epochs > planned.max_epoch_cost
+        )
         bound = math.inf if planned.bound_cost is None else planned.bound_cost
         most = math.inf if planned.bound_epochs is None else planned.bound_epochs
         return dear or epochs + 1 > most + 1e-9 or (epochs > 0 and cost + cost / epochs > bound)
@@ -124,7 +162,9 @@ class Host(Environment):
 
 def fastest(scenario: Scenario) -> int:
     """The batch size whose training at full power is the fastest in expectation."""
-    return min(scenario.arms, key=lambda b: scenario.success_epochs(b) * scenario.full_power(b).time_s)
+    return min(
+        scenario.arms, key=lambda b: scenario.success_epochs(b) * scenario.full_power(b).time_s
+    )
 
 
 def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
@@ -151,11 +191,15 @@ def play(task: tuple[Pair, float, str, int, int, float]) -> dict[str, Any]:
 
 
 def _replayed(host: Host, who: str, recurrences: int, ends_s: float) -> Log:
-    """The runs of one policy. Always the fastest: the same training again and again, ten times at most."""
+    """The runs of one policy.
+
+    Always the fastest: the same training again and again, ten times at most.
+    """
     if who == FASTEST:
         always_late = InTime(finish_by_s=0.0, slowdown=1.0)  # so it trains at full power
         b = fastest(host.scenario)
-        attempt, log = PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why="", in_time=always_late), Log()
+        attempt = PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why="", in_time=always_late)
+        log = Log()
         for _ in range(recurrences):
             runs = [host.attempt(attempt)]
             while not runs[-1].reached and len(runs) < 10:
@@ -166,8 +210,12 @@ def _replayed(host: Host, who: str, recurrences: int, ends_s: float) -> Log:
 
     def choose_in_time(*args: Any, **kwargs: Any) -> Decision:
         host.now_s = 0.0
-        profiles = [s for samples in host.profiles.values() for s in samples] if who != PAPER else ()
-        return choose(*args, **kwargs, profiles=profiles, finish_by_s=ends_s if who == OURS else None)
+        profiles = (
+            [s for samples in host.profiles.values() for s in samples] if who != PAPER else ()
+        )
+        return choose(
+            *args, **kwargs, profiles=profiles, finish_by_s=ends_s if who == OURS else None
+        )
 
     return replay(host.scenario, job, recurrences, host.seed, env=host, choose=choose_in_time)
 
@@ -177,12 +225,21 @@ def report_of(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for factor, who in dict.fromkeys((f["factor"], f["who"]) for f in found):
         pairs = list(dict.fromkeys(f["pair"] for f in found))
-        mine = {p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, who)] for p in pairs}
-        base = {p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, FASTEST)] for p in pairs}
+        mine = {
+            p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, who)]
+            for p in pairs
+        }
+        base = {
+            p: [f for f in found if (f["pair"], f["factor"], f["who"]) == (p, factor, FASTEST)]
+            for p in pairs
+        }
 
         def ratio(name: str, mine: Any = mine, base: Any = base) -> float:
             """Geometric mean over the pairs, against always the fastest."""
-            each = [(math.fsum(f[name] for f in mine[p]), math.fsum(f[name] for f in base[p])) for p in mine]
+            each = [
+                (math.fsum(f[name] for f in mine[p]), math.fsum(f[name] for f in base[p]))
+                for p in mine
+            ]
             return math.exp(fmean(math.log(ours / fastest) for ours, fastest in each))
 
         every = [f for p in pairs for f in mine[p]]
@@ -234,7 +291,9 @@ def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
     cases = product(args.factors, WHO, pairs, range(args.seeds))
-    tasks = [(pair, factor, who, args.recurrences, seed, args.pace) for factor, who, pair, seed in cases]
+    tasks = [
+        (pair, factor, who, args.recurrences, seed, args.pace) for factor, who, pair, seed in cases
+    ]
     rows = report_of(list(on_all_cores(play, tasks, args.jobs)))
     text = markdown_of(rows)
     write_report(args.out, {"source": "simulated", "rows": rows}, text, "deadlines")

@@ -2,10 +2,11 @@
 
     python -m benchmarks.detection [--seeds 120]
 
-Jobs of five batch sizes, three quarters of the runs with one of them, the others with any. Log Epochs is a curve over
-the sizes, a difficulty of the slice (an autoregressive process), and noise. Before run 15 all sizes begin to need
-``FACTORS`` times the epochs, for good. A job is found where an alarm comes within 6, or 12, runs of the change. False
-alarms are counted in jobs of 100 runs in which nothing changes. The seeds of the generator are ``(job, 10 x factor)``.
+Jobs of five batch sizes, three quarters of the runs with one of them, the others with any. Log
+Epochs is a curve over the sizes, a difficulty of the slice (an autoregressive process), and noise.
+Before run 15 all sizes begin to need ``FACTORS`` times the epochs, for good. A job is found where
+an alarm comes within 6, or 12, runs of the change. False alarms are counted in jobs of 100 runs in
+which nothing changes. The seeds of the generator are ``(job, 10 x factor)``.
 """
 
 from __future__ import annotations
@@ -19,15 +20,26 @@ from typing import NamedTuple
 import numpy as np
 
 from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
-from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import CORRELATION
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
 from benchmarks.command import command, on_all_cores, took
 from benchmarks.report import table
 
-SIZES, DEFAULT, MOST_EPOCHS = (32, 64, 128, 256, 512), 128, 1000.0
-CURVE, LEVEL, USUAL, SHARE = (0.05, 0.0, 0.1, 0.3, 0.6), 2.5, 1, 0.75  # of the runs are of the usual size
-DIFFICULTIES, NOISES, FACTORS = (0.1, 0.3), (0.1, 0.25), (1.5, 2.0, 3.2, 0.5)
-SHIFT, AFTER, QUIET, WITHIN = 15, 12, 100, (6, 12)
+SIZES = (32, 64, 128, 256, 512)
+DEFAULT = 128
+MOST_EPOCHS = 1000.0
+# of the runs are of the usual size
+CURVE = (0.05, 0.0, 0.1, 0.3, 0.6)
+LEVEL = 2.5
+CORRELATION = 0.9  # of the difficulties of two slices
+USUAL = 1
+SHARE = 0.75
+DIFFICULTIES = (0.1, 0.3)
+NOISES = (0.1, 0.25)
+FACTORS = (1.5, 2.0, 3.2, 0.5)
+SHIFT = 15
+AFTER = 12
+QUIET = 100
+WITHIN = (6, 12)
 
 
 class Cell(NamedTuple):
@@ -42,13 +54,19 @@ class Cell(NamedTuple):
 def job(cell: Cell, seed: int) -> list[Slice]:
     """The slices of one job, a run on each."""
     quiet = cell.factor == 1
-    n, rng = QUIET if quiet else SHIFT + AFTER, np.random.default_rng([seed, 7 if quiet else int(10 * cell.factor)])
-    difficulty, found = rng.normal(0, cell.difficulty), []
+    n = QUIET if quiet else SHIFT + AFTER
+    rng = np.random.default_rng([seed, 7 if quiet else int(10 * cell.factor)])
+    difficulty = rng.normal(0, cell.difficulty)
+    found = []
     for t in range(n):
         i = USUAL if rng.random() < SHARE else int(rng.integers(len(SIZES)))
         changed = math.log(cell.factor) if t >= SHIFT else 0.0
-        epochs = max(round(math.exp(LEVEL + CURVE[i] + difficulty + rng.normal(0, cell.noise) + changed)), 1)
-        found.append(Slice.of(str(t), (SliceRun(t + 1, SIZES[i], float(epochs), True),), MOST_EPOCHS))
+        epochs = max(
+            round(math.exp(LEVEL + CURVE[i] + difficulty + rng.normal(0, cell.noise) + changed)), 1
+        )
+        found.append(
+            Slice.of(str(t), (SliceRun(t + 1, SIZES[i], float(epochs), True),), MOST_EPOCHS)
+        )
         rest = cell.difficulty * math.sqrt(1 - CORRELATION**2)
         difficulty = CORRELATION * difficulty + rng.normal(0, rest)
     return found
@@ -56,12 +74,14 @@ def job(cell: Cell, seed: int) -> list[Slice]:
 
 def alarms(slices: Sequence[Slice]) -> list[int]:
     """After how many runs each alarm comes."""
-    model, seen, found = None, 0, []
+    model = None
+    seen = 0
+    found = []
     for t in range(1, len(slices) + 1):
         model = EpochsModel(SIZES, DEFAULT, MOST_EPOCHS, slices[:t], model)
-        if len(model.newest.changes) > seen:
-            seen += 1
+        if len(model.changes) > seen:
             found.append(t)
+        seen = len(model.changes)
     return found
 
 
@@ -85,7 +105,10 @@ def main(args: argparse.Namespace) -> None:
     lines = [
         [
             f"{difficulty:g}, {noise:g}",
-            *(" / ".join(f"{s:.0%}" for s in found[Cell(difficulty, noise, f, args.seeds)]) for f in FACTORS),
+            *(
+                " / ".join(f"{s:.0%}" for s in found[Cell(difficulty, noise, f, args.seeds)])
+                for f in FACTORS
+            ),
             f"{found[Cell(difficulty, noise, 1.0, args.seeds)][0]:.2f}",
         ]
         for difficulty, noise in rows

@@ -1,9 +1,11 @@
-"""From an unchanged DAG to the first figures: lines changed, seconds, runs; in a new environment, from the wheel.
+"""From an unchanged DAG to the first figures: lines changed, seconds, runs;
+in a new environment, from the wheel.
 
-``python -m benchmarks.first_run [--report OUT.json]``. It builds the wheel and installs it with torch (pip's own
-settings say from where); that time is reported apart. Then Airflow is ready, and a DAG with a plain task is changed as
-a new user would: one line for the first figures, one more word for the first saving by a limit. That is on the
-simulated GPU, and on the fake driver of the tests where a C compiler builds it.
+``python -m benchmarks.first_run [--report OUT.json]``. It builds the wheel and installs it with
+torch (pip's own settings say from where); that time is reported apart. Then Airflow is ready, and a
+DAG with a plain task is changed as a new user would: one line for the first figures, one more word
+for the first saving by a limit. That is on the simulated GPU,
+and on the fake driver of the tests where a C compiler builds it.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class Site:
     """An Airflow in an environment of its own, into which the wheel is installed."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        self.folder, self.python = folder, folder / "venv/bin/python"
+        self.folder = folder
+        self.python = folder / "venv/bin/python"
         self.environ = {
             **environ,
             "AIRFLOW_HOME": str(folder / "home"),
@@ -80,7 +83,15 @@ class Site:
         """Build the wheel of this checkout and install it with torch; make Airflow's database."""
         venv.create(self.folder / "venv", with_pip=True)
         source = Path(__file__).parents[1]
-        self.run("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(self.folder / "wheel"), str(source))
+        self.run(
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--wheel-dir",
+            str(self.folder / "wheel"),
+            str(source),
+        )
         (wheel,) = (self.folder / "wheel").glob("*.whl")
         self.run("pip", "install", "--quiet", f"{wheel}[torch]")
         self.run("airflow", "db", "migrate")
@@ -88,7 +99,9 @@ class Site:
     def run(self, module: str, *arguments: str) -> str:
         """Run a module of the environment; its standard output. Raises CalledProcessError."""
         command = [str(self.python), "-m", module, *arguments]
-        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=self.environ, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             sys.stderr.write(done.stdout[-3000:] + done.stderr[-3000:])
             done.check_returncode()
@@ -101,9 +114,11 @@ class Site:
         return text
 
     def trained(self) -> dict[str, Any]:
-        """Run the DAG once; what ``airflow zeus trials`` tells of it."""
+        """Run the DAG once; what ``airflow zeus runs`` tells of it."""
         self.run("airflow", "dags", "test", "nightly")
-        found: list[dict[str, Any]] = json.loads(self.run("airflow", "zeus", "trials", "nightly.train", "-o", "json"))
+        found: list[dict[str, Any]] = json.loads(
+            self.run("airflow", "zeus", "trials", "nightly.train", "-o", "json")
+        )
         return found[-1]
 
 
@@ -129,17 +144,30 @@ def first_saving(site: Site, decorator: str, steps: int) -> dict[str, Any]:
         if len(limits) > 1 and limits[-1] is not None and limits[-1] < 250.0:
             break
     saved = limits[-1] is not None and limits[-1] < 250.0
-    return {"lines": changed(measured, site.written(decorator, steps)), "words": max(words, 1), "runs": len(limits),
-            "limits_w": limits, "saved": saved, "energy_source": trial["energy_source"]}  # fmt: skip
+    return {
+        "lines": changed(measured, site.written(decorator, steps)),
+        "words": max(words, 1),
+        "runs": len(limits),
+        "limits_w": limits,
+        "saved": saved,
+        "energy_source": trial["energy_source"],
+    }
 
 
 @command(
     "--report",
     option("--steps", type=int, default=4000, help="optimizer steps of a run"),
-    option("--driver-steps", type=int, default=100_000, help="of a run on the fake driver, in real time"),
+    option(
+        "--driver-steps",
+        type=int,
+        default=100_000,
+        help="of a run on the fake driver, in real time",
+    ),
 )
 def main(args: argparse.Namespace) -> int:
-    """Measure and print; 1 where a figure is worse than what is asked: one line and 60 s, three runs."""
+    """Measure and print; 1 where a figure is worse than what is asked: one line and 60 s,
+    three runs.
+    """
     with tempfile.TemporaryDirectory(prefix="zeus-first-run-") as folder:
         begun_s = time.monotonic()
         site = Site(Path(folder), os.environ)

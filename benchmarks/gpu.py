@@ -1,10 +1,12 @@
-"""What this package measures on a real GPU, whose settings it leaves alone: ``python -m benchmarks.gpu --out DIR``.
+"""What this package measures on a real GPU, whose settings it leaves alone:
+``python -m benchmarks.gpu --out DIR``.
 
-The counter's update period, the meter against polled power over a minute, how much of the time the power limit binds
-at rest and under load and at which clock, and a residual network of 18 layers trained in ``measure`` mode, at three
-batch sizes beside the public code's monitor and behind loaders that let it wait. Takes about four minutes; writes
-``gpu.json`` and ``gpu.md``. Without a GPU, without torch's CUDA or where somebody else uses the GPU it says so, writes
-nothing and exits with 0.
+The counter's update period, the meter against polled power over a minute, how much of the time the
+power limit binds at rest and under load and at which clock, and a residual network of 18 layers
+trained in ``measure`` mode, at three batch sizes beside the public code's monitor and behind
+loaders that let it wait. Takes about four minutes; writes ``gpu.json`` and ``gpu.md``. Without a
+GPU, without torch's CUDA or where somebody else uses the GPU it says so,
+writes nothing and exits with 0.
 """
 
 from __future__ import annotations
@@ -45,9 +47,13 @@ class Lengths:
 
 
 def opened(*, on: str = "cuda") -> tuple[Gpu, NvmlDevice]:
-    """The first GPU that CUDA shows, to read alone. Raises DeviceError and JobSpecError: nothing can be measured."""
+    """The first GPU that CUDA shows, to read alone.
+
+    Raises DeviceError and JobSpecError: nothing can be measured.
+    """
     gpu = find_gpus(1)[0]
-    device = NvmlDevice(read_only=True, gpu=gpu)  # before CUDA is in use: the only process on it is ours
+    # before CUDA is in use: the only process on it is ours
+    device = NvmlDevice(read_only=True, gpu=gpu)
     if device.info.energy_source is None:
         raise DeviceError(device.missing.get("energy_j", "the GPU's energy cannot be read"))
     for module in ("torch", "zeus"):
@@ -64,7 +70,8 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
 
     :param on: torch's name of the device that trains.
     """
-    limit_w, power_mw = device.limit_w(), partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle)
+    limit_w = device.limit_w()
+    power_mw = partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle)
     report: dict[str, Any] = {**_described(gpu, device), "limit_before_w": limit_w}
     with load():
         _say("counter", lengths.counter_s)
@@ -81,7 +88,9 @@ def measured(gpu: Gpu, device: NvmlDevice, on: str, load: Load, lengths: Lengths
             on, BATCH_SIZES, lengths.epoch_s, folder, pixels=lengths.pixels, width=lengths.width
         )
         _say("waits for batches", lengths.wait_s * len(WAITS))
-        report["waits"] = waits(on, folder, lengths.wait_s, pixels=lengths.pixels, width=lengths.width)
+        report["waits"] = waits(
+            on, folder, lengths.wait_s, pixels=lengths.pixels, width=lengths.width
+        )
     return {**report, "limit_after_w": device.limit_w()}
 
 
@@ -106,17 +115,49 @@ def _say(what: str, seconds: float) -> None:
 
 def markdown_of(report: Mapping[str, Any]) -> str:
     """``gpu.md``."""
-    about = f"{report['device']}, driver {report['driver']}, torch {report['torch']}, {report['energy_source']}"
-    rows = [["power limit before, after [W]", f"{_n(report['limit_before_w'])}, {_n(report['limit_after_w'])}"]]
+    about = (
+        f"{report['device']}, driver {report['driver']}, torch {report['torch']},"
+        f" {report['energy_source']}"
+    )
+    rows = [
+        [
+            "power limit before, after [W]",
+            f"{_n(report['limit_before_w'])}, {_n(report['limit_after_w'])}",
+        ]
+    ]
     rows += _rows("counter", report["counter"])
     rows += _rows("meter", report["meter"]) + _rows("cap", report["cap"])
-    trained_at = ["samples_per_s", "mean_w", "j_per_sample", "energy_j", "upstream_j", "time_s", "upstream_s"]
-    lines = [f"# Measured on a real GPU: {about}", "", *table(["what", "figure"], rows), "", "## ResNet-18", ""]
+    trained_at = [
+        "samples_per_s",
+        "mean_w",
+        "j_per_sample",
+        "energy_j",
+        "upstream_j",
+        "time_s",
+        "upstream_s",
+    ]
+    lines = [
+        f"# Measured on a real GPU: {about}",
+        "",
+        *table(["what", "figure"], rows),
+        "",
+        "## ResNet-18",
+        "",
+    ]
     lines += table(
         ["batch size", *trained_at],
-        [[str(row["batch_size"]), *(_n(row.get(name)) for name in trained_at)] for row in report["training"]],
+        [
+            [str(row["batch_size"]), *(_n(row.get(name)) for name in trained_at)]
+            for row in report["training"]
+        ],
     )
-    lines += ["", "## Waits for batches", "", "Share of the time that the loader lets the training wait:", ""]
+    lines += [
+        "",
+        "## Waits for batches",
+        "",
+        "Share of the time that the loader lets the training wait:",
+        "",
+    ]
     figures = ("share", "found", "gpu_busy")
     rows = [
         [
@@ -132,7 +173,10 @@ def markdown_of(report: Mapping[str, Any]) -> str:
 
 
 def _rows(part: str, found: Mapping[str, Any]) -> list[list[str]]:
-    return [[f"{part}: {name}", value if isinstance(value, str) else _n(value)] for name, value in found.items()]
+    return [
+        [f"{part}: {name}", value if isinstance(value, str) else _n(value)]
+        for name, value in found.items()
+    ]
 
 
 def _n(value: float | None) -> str:

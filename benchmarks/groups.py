@@ -1,11 +1,13 @@
-"""Overlapping submissions (section 6.3, Figure 9): ``python -m benchmarks.groups --traces DIR [--trace FILE]``.
+"""Overlapping submissions (section 6.3, Figure 9):
+``python -m benchmarks.groups --traces DIR [--trace FILE]``.
 
-Replays groups of recurring submissions, each group one job, and writes ``report.json`` and ``report.md``: cumulative
-energy and time against Default per workload. ``--trace`` reads a group trace, as the paper's authors published it;
-without one the groups are drawn in the shape of Alibaba's (``--shape``). ``grid_search``
-begins at the smallest batch size, which a group of few submissions hardly leaves (the paper names no order).
-``knowledge_gradient`` looks for changes anew whenever runs end in another order than they began, and is the slowest:
-give it fewer ``--jobs``. Everything is simulated from measured epochs, times and powers.
+Replays groups of recurring submissions, each group one job, and writes ``report.json`` and
+``report.md``: cumulative energy and time against Default per workload. ``--trace`` reads a group
+trace, as the paper's authors published it; without one the groups are drawn in the shape of
+Alibaba's (``--shape``). ``grid_search`` begins at the smallest batch size, which a group of few
+submissions hardly leaves (the paper names no order). ``knowledge_gradient`` looks for changes anew
+whenever runs end in another order than they began, and is the slowest: give it fewer ``--jobs``.
+Everything is simulated from measured epochs, times and powers.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from benchmarks.command import chosen_traces, command, on_all_cores, option, positive, took
-from benchmarks.quality.group_shape import OFTEN, SHAPE, Group, Shape, draw_groups, read_groups, read_shape
+from benchmarks.quality.group_shape import (
+    OFTEN,
+    SHAPE,
+    Group,
+    Shape,
+    draw_groups,
+    read_groups,
+    read_shape,
+)
 from benchmarks.quality.overlap import Default, GridSearch, Ledger, Player, Zeus, play
 from benchmarks.report import table_of, write_report
 from benchmarks.simulation.scenario import Scenario
@@ -50,9 +60,15 @@ def scenarios_of(traces: Traces, gpu: str) -> dict[str, Scenario]:
     return found
 
 
-def drawn(scenarios: Mapping[str, Scenario], jobs: int, seed: int, shape: Shape | None = None) -> list[Group]:
+def drawn(
+    scenarios: Mapping[str, Scenario], jobs: int, seed: int, shape: Shape | None = None
+) -> list[Group]:
     """The groups of a seed; the shortest runs train what is trained the fastest."""
-    return list(draw_groups(jobs, sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s), seed, shape))
+    return list(
+        draw_groups(
+            jobs, sorted(scenarios, key=lambda d: scenarios[d].default_run.time_s), seed, shape
+        )
+    )
 
 
 def run_groups(
@@ -64,13 +80,15 @@ def run_groups(
 ) -> dict[str, dict[str, Ledger]]:
     """Ledgers by workload and policy. Raises JobSpecError for an unknown dataset.
 
-    Every policy meets the same luck: it hangs on the seed and the name of a group. However the work is shared among
-    processes, ledgers are added in one order, so that one seed gives one report.
+    Every policy meets the same luck: it hangs on the seed and the name of a group. However the work
+    is shared among processes, ledgers are added in one order, so that one seed gives one report.
     """
     for group in groups:
         if group.dataset not in scenarios:
             remedy = f"These traces train on {', '.join(scenarios)}"
-            raise JobSpecError.of("dataset", group.dataset, f"of group {group.name!r} is not in the traces", remedy)
+            raise JobSpecError.of(
+                "dataset", group.dataset, f"of group {group.name!r} is not in the traces", remedy
+            )
     parts = [(policy, chunk) for policy in policies for chunk in _chunks(groups)]
     names = {s.pair.workload: {policy: Ledger() for policy in policies} for s in scenarios.values()}
     played = on_all_cores(partial(_play, scenarios, seed), parts, processes)
@@ -93,7 +111,9 @@ def _chunks(groups: Sequence[Group]) -> list[list[Group]]:
     return chunks
 
 
-def _play(scenarios: Mapping[str, Scenario], seed: int, work: tuple[str, Sequence[Group]]) -> dict[str, Ledger]:
+def _play(
+    scenarios: Mapping[str, Scenario], seed: int, work: tuple[str, Sequence[Group]]
+) -> dict[str, Ledger]:
     policy, groups = work
     found: dict[str, Ledger] = {}
     for group in groups:
@@ -112,7 +132,10 @@ def report_of(found: Mapping[str, Mapping[str, Ledger]]) -> dict[str, Any]:
         for policy, ledger in row.items():
             whole[policy].join(ledger)
     rows = found if len(found) == 1 else {**found, ALL: whole}
-    workloads = {name: {policy: _figures(ledger) for policy, ledger in row.items()} for name, row in rows.items()}
+    workloads = {
+        name: {policy: _figures(ledger) for policy, ledger in row.items()}
+        for name, row in rows.items()
+    }
     submissions = sum(next(iter(row.values())).submissions for row in found.values())
     return {"source": "simulated", "submissions": submissions, "workloads": workloads}
 
@@ -120,8 +143,14 @@ def report_of(found: Mapping[str, Mapping[str, Ledger]]) -> dict[str, Any]:
 def _figures(ledger: Ledger) -> dict[str, Any]:
     figures = asdict(ledger)
     del figures["batch_sizes"]
-    energy, time_ = ledger.energy_j / ledger.default_energy_j, ledger.time_s / ledger.default_time_s
-    return {"energy": energy, "time": time_, "cost": ledger.cost_j / ledger.default_cost_j, **figures}
+    energy = ledger.energy_j / ledger.default_energy_j
+    time_ = ledger.time_s / ledger.default_time_s
+    return {
+        "energy": energy,
+        "time": time_,
+        "cost": ledger.cost_j / ledger.default_cost_j,
+        **figures,
+    }
 
 
 COLUMNS = {
@@ -140,7 +169,10 @@ COLUMNS = {
 
 def markdown_of(report: Mapping[str, Any]) -> str:
     """``report.md``."""
-    said = f"{report['submissions']:,} submissions; simulated. Energy and time are sums over all of them, Default = 1."
+    said = (
+        f"{report['submissions']:,} submissions; simulated. Energy and time are sums over all of"
+        " them, Default = 1."
+    )
     if any("grid_search" in row for row in report["workloads"].values()):
         said += " Grid search begins at the smallest batch size, which small groups hardly leave."
     if any(f["runs_below_target"] for row in report["workloads"].values() for f in row.values()):
@@ -158,15 +190,27 @@ def markdown_of(report: Mapping[str, Any]) -> str:
 @command(
     "--traces --out",
     option("--gpu", help="default: the last one in the folder"),
-    option("--trace", type=Path, metavar="FILE", help="a group trace, as alibaba_groups.csv.xz; default: drawn"),
-    option("--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn"),
+    option(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="a group trace, as alibaba_groups.csv.xz; default: drawn",
+    ),
+    option(
+        "--shape", type=Path, default=SHAPE, metavar="FILE", help="of the groups that are drawn"
+    ),
     option(
         "--jobs",
         type=positive,
         default=1_200_000,
         help="runs to draw, which the trace calls jobs (default: 1.2 million)",
     ),
-    option("--seed", type=int, default=0, help="of the groups that are drawn, and of the luck of every run"),
+    option(
+        "--seed",
+        type=int,
+        default=0,
+        help="of the groups that are drawn, and of the luck of every run",
+    ),
     option("--policies", nargs="+", default=list(FIGURE_9), choices=NAMES, metavar="POLICY"),
     option("--processes", type=positive, help="default: one per core"),
     out=Path("groups-report"),
@@ -176,10 +220,14 @@ def main(args: argparse.Namespace) -> None:
     traces = chosen_traces(args)
     scenarios = scenarios_of(traces, args.gpu or traces.gpus[-1])
     shape = read_shape(args.shape)
-    groups = read_groups(args.trace) if args.trace else drawn(scenarios, args.jobs, args.seed, shape)
+    groups = (
+        read_groups(args.trace) if args.trace else drawn(scenarios, args.jobs, args.seed, shape)
+    )
     policies = list(dict.fromkeys(args.policies))
     report = report_of(run_groups(groups, scenarios, policies, args.seed, args.processes))
-    report["in_groups_of_5"] = sum(n for g in groups if (n := len(g.submissions)) >= OFTEN) / report["submissions"]
+    report["in_groups_of_5"] = (
+        sum(n for g in groups if (n := len(g.submissions)) >= OFTEN) / report["submissions"]
+    )
     write_report(args.out, report, markdown_of(report))
     print(markdown_of(report), end="")
     print(f"{len(groups):,} groups; {args.out / 'report.md'} after {took(args)}")

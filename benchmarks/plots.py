@@ -46,7 +46,9 @@ def name_of(workload: str) -> str:
     return WORKLOAD.get(workload, workload)
 
 
-def panels(count: int, *, across: int = 3, width: float = 3.6, height: float = 2.7) -> tuple[Any, list[Any]]:
+def panels(
+    count: int, *, across: int = 3, width: float = 3.6, height: float = 2.7
+) -> tuple[Any, list[Any]]:
     """(figure, so many axes); what is left of the last row stays empty."""
     import matplotlib
 
@@ -56,7 +58,9 @@ def panels(count: int, *, across: int = 3, width: float = 3.6, height: float = 2
 
     across = min(across, count)
     down = math.ceil(count / across)
-    figure, axes = pyplot.subplots(down, across, figsize=(width * across, height * down), squeeze=False)
+    figure, axes = pyplot.subplots(
+        down, across, figsize=(width * across, height * down), squeeze=False
+    )
     flat = [ax for row in axes for ax in row]
     for ax in flat[count:]:
         ax.set_visible(False)
@@ -64,7 +68,9 @@ def panels(count: int, *, across: int = 3, width: float = 3.6, height: float = 2
 
 
 def save(figure: Any, path: Path, title: str, handles: Sequence[Any] | None = None) -> Path:
-    """Write the picture with its title above and one legend below all panels, by default that of the first panel."""
+    """Write the picture with its title above and one legend below all panels,
+    by default that of the first panel.
+    """
     from matplotlib import pyplot
     from PIL import Image
 
@@ -75,7 +81,9 @@ def save(figure: Any, path: Path, title: str, handles: Sequence[Any] | None = No
     figure.suptitle(title, x=0.01, y=1.0, ha="left", va="bottom", fontsize=11, fontweight="bold")
     if handles:
         columns = min(len(handles), max(2, int(width / 1.6)))
-        figure.legend(handles=list(handles), loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=columns)
+        figure.legend(
+            handles=list(handles), loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=columns
+        )
     figure.savefig(path, metadata={"Software": None})
     pyplot.close(figure)
     with Image.open(path) as image:  # with a palette: a third of the size, to the eye the same

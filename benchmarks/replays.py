@@ -1,4 +1,6 @@
-"""Many replays on all cores: which policies there are by name, and what a benchmark keeps of each replay."""
+"""Many replays on all cores: which policies there are by name,
+and what a benchmark keeps of each replay.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,11 @@ class NeverStopped(Environment):
 
 
 class OneLimitPerRun(Environment):
-    """No profiling inside a run: the first runs of a batch size take one power limit each, the highest first.
+    """No profiling inside a run: the first runs of a batch size take one power limit each,
+    the highest first.
 
-    As in ``benchmarks.parts.literal`` the policy learns EpochCost at the best limit; what a run cost beyond it is paid.
+    As in ``benchmarks.parts.literal`` the policy learns EpochCost at the best limit;
+    what a run cost beyond it is paid.
     """
 
     def __init__(self, scenario: Scenario, seed: int, *, free_looks: bool = False) -> None:
@@ -52,12 +56,14 @@ class OneLimitPerRun(Environment):
 
     def attempt(self, planned: PlannedAttempt) -> Run:
         """Run one attempt at the next limit that its batch size has not seen."""
-        b, points = planned.batch_size, self.scenario.pair.points[planned.batch_size]
+        b = planned.batch_size
+        points = self.scenario.pair.points[planned.batch_size]
         tried = self.tried.setdefault(b, 0)
         if tried == len(points):
             return super().attempt(planned)
         self.tried[b] = tried + 1
-        point, best = points[-1 - tried], self.scenario.arms[b].epoch
+        point = points[-1 - tried]
+        best = self.scenario.arms[b].epoch
         cost = self.scenario.epoch(point).cost
         bounds = [math.inf if x is None else x for x in (planned.bound_cost, planned.bound_epochs)]
         run = self.train_at(b, point, bound_cost=min(bounds[0], bounds[1] * cost))
@@ -97,6 +103,7 @@ class Task:
     seeds: tuple[int, ...]
     eta: float = 0.5
     beta: float = BETA
+    audit: float = 0.0  # of the job of one of the package's policies
 
     @property
     def pair(self) -> str:
@@ -106,7 +113,10 @@ class Task:
 
 @dataclass(slots=True)
 class Replays:
-    """What is kept, one entry per seed, in their order. Energies and times are multiples of the default run's mean."""
+    """What is kept, one entry per seed, in their order.
+
+    Energies and times are multiples of the default run's mean.
+    """
 
     recurrences: int = 0
     expected_regret: list[list[float]] = field(default_factory=list)  # after each recurrence, in C*
@@ -116,9 +126,14 @@ class Replays:
     energy: list[list[float]] = field(default_factory=list)  # of all recurrences so far, after each
     time: list[list[float]] = field(default_factory=list)
     attempts: int = 0  # most of one recurrence
-    batch_sizes: list[list[int]] = field(default_factory=list)  # of the model kept in each recurrence
+    # of the model kept in each recurrence
+    batch_sizes: list[list[int]] = field(default_factory=list)
     spent: list[float] = field(default_factory=list)  # expected cost of all runs [J]
     below_target: list[list[int]] = field(default_factory=list)  # recurrences, from 0
+    vs_default: list[list[float]] = field(
+        default_factory=list
+    )  # expected cost of all recurrences so far over that of always the default, after each
+    overdraft: list[float] = field(default_factory=list)
     runs_without_model: int = 0
     runs_below_target: int = 0
 
@@ -136,6 +151,8 @@ class Replays:
         self.batch_sizes.append(log.batch_size)
         self.spent.append(spent_by(log))
         self.below_target.append([t for t, runs in enumerate(log.runs) if not runs[-1].reached])
+        self.vs_default.append(log.vs_default())
+        self.overdraft.append(log.overdraft())
         self.runs_without_model += log.runs_without_model
         self.runs_below_target += log.runs_below_target
 
@@ -151,15 +168,25 @@ class Replays:
 _PER_SEED = tuple(f.name for f in fields(Replays) if f.default_factory is list)
 
 
-def run_policy(policy: str, scenario: Scenario, recurrences: int, seed: int, beta: float = BETA) -> Log:
+def run_policy(
+    policy: str,
+    scenario: Scenario,
+    recurrences: int,
+    seed: int,
+    *,
+    beta: float = BETA,
+    audit: float = 0.0,
+) -> Log:
     """One replay.
 
     :param beta: threshold of early stopping, of our policies and the paper's.
+    :param audit: of the job of one of our policies.
     """
     when = scenario, recurrences, seed
     if policy in POLICIES:
         with patch.object(thompson, "BETA", beta), patch.object(acquisition, "BETA", beta):
-            return replay(scenario, scenario.job(policy=policy), recurrences, seed)
+            job = scenario.job(policy=policy, audit=audit)
+            return replay(scenario, job, recurrences, seed)
     if policy in OURS_WITHOUT:
         return without(policy, *when)
     if policy == UPSTREAM or policy in ABLATIONS:
@@ -181,10 +208,19 @@ def _traces(folder: Path) -> Traces:
 
 def _work(folder: Path, part: tuple[Task, Sequence[int]]) -> Replays:
     task, seeds = part
-    scenario, found = _scenario(folder, task.workload, task.gpu, task.eta), Replays()
+    scenario = _scenario(folder, task.workload, task.gpu, task.eta)
+    found = Replays()
     gc.freeze()  # what the imports left is not gone through again and again
     for seed in seeds:
-        found.add(scenario, run_policy(task.policy, scenario, scenario.pair.recurrences, seed, task.beta))
+        log = run_policy(
+            task.policy,
+            scenario,
+            scenario.pair.recurrences,
+            seed,
+            beta=task.beta,
+            audit=task.audit,
+        )
+        found.add(scenario, log)
     return found
 
 
@@ -193,7 +229,9 @@ def run_tasks(folder: Path, tasks: Sequence[Task], jobs: int | None = None) -> d
     parts = [(task, seeds) for task in tasks for seeds in chunks(task.seeds)]
     parts.sort(key=lambda part: part[0].policy not in POLICIES)
     found = {task: Replays() for task in tasks}
-    for (task, _), replays in zip(parts, on_all_cores(partial(_work, folder), parts, jobs), strict=True):
+    for (task, _), replays in zip(
+        parts, on_all_cores(partial(_work, folder), parts, jobs), strict=True
+    ):
         found[task].join(replays)
     return found
 
@@ -204,7 +242,9 @@ def chunks(seeds: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
 
 
 def spent_by(log: Log) -> float:
-    """Expected cost of all runs of a replay; unlike in regret, a run below target is not charged for a repeat."""
+    """Expected cost of all runs of a replay; unlike in regret,
+    a run below target is not charged for a repeat.
+    """
     return math.fsum(run.expected_cost for runs in log.runs for run in runs)
 
 
@@ -222,11 +262,13 @@ def ratio_between(found: Mapping[str, Replays], since: int = 0, *, ours: str = O
 
 
 def below_after(found: Replays, shift: int) -> dict[str, Any]:
-    """Recurrences below target from ``shift`` on: [mean, half of ci95] per seed, and of these ``again``.
+    """Recurrences below target from ``shift`` on: [mean, half of ci95] per seed,
+    and of these ``again``.
 
     Again: after the first recurrence since the shift that reached the target.
     """
-    below, again = [], []
+    below = []
+    again = []
     for missed, sizes in zip(found.below_target, found.batch_sizes, strict=True):
         since = {t for t in missed if t >= shift}
         found_at = next((t for t in range(shift, len(sizes)) if t not in since), len(sizes))
@@ -238,4 +280,8 @@ def below_after(found: Replays, shift: int) -> dict[str, Any]:
 def ratios_to_upstream(results: Mapping[Task, Replays]) -> dict[str, Ratio]:
     """Our expected regret at the end as a multiple of upstream's, per pair."""
     ends = {(t.pair, t.policy): spent(found) for t, found in results.items()}
-    return {pair: ratio_of(end, ends[pair, UPSTREAM]) for (pair, policy), end in ends.items() if policy == OURS}
+    return {
+        pair: ratio_of(end, ends[pair, UPSTREAM])
+        for (pair, policy), end in ends.items()
+        if policy == OURS
+    }

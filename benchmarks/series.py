@@ -1,19 +1,22 @@
-"""Real retraining series: does a policy beat always training the default? ``python -m benchmarks.series``.
+"""Real retraining series: does a policy beat always training the default? ``python -m
+benchmarks.series``.
 
     python -m benchmarks.series                                             # the 40 weeks of the weather example
     python -m benchmarks.series --table bike.csv --max-epochs 60 --seeds 40 --report bike.json
 
-A table holds, for each slice of dated data, batch size and training seed, the epochs that a training needs to the
-slice's target (columns ``slice, batch_size, seed, epochs, s_per_epoch``; ``epochs`` is empty where it was not reached
-within ``--max-epochs``; default: the most that any training of the table needed). Power was not measured, so one power
-limit of 100 W holds: nothing that the limit saves hides what the batch size costs. Slices come in their order, once; a
-replay's seed says which of the measured trainings each slice and batch size gets, whoever trains it.
+A table holds, for each slice of dated data, batch size and training seed, the epochs that a
+training needs to the slice's target (columns ``slice, batch_size, seed, epochs, s_per_epoch``;
+``epochs`` is empty where it was not reached within ``--max-epochs``; default: the most that any
+training of the table needed). Power was not measured, so one power limit of 100 W holds: nothing
+that the limit saves hides what the batch size costs. Slices come in their order, once; a replay's
+seed says which of the measured trainings each slice and batch size gets, whoever trains it.
 
-Three defaults: the smallest size, the largest, and the one that is cheapest where every slice uses it (near-optimal).
-Policies: the product's two; ``zeus_0_16``, upstream's optimizer (``benchmarks.quality.choosers``); ``hill_climbing``,
-which doubles or halves the batch size as long as a run gets cheaper; ``default``, always the default. Ratios are total
-cost over that of always training the default; their 95 % intervals come from the replays' seeds alone, since a series
-is one sample of its kind.
+Three defaults: the smallest size, the largest, and the one that is cheapest where every slice uses
+it (near-optimal). Policies: the product's two; ``zeus_0_16``, upstream's optimizer
+(``benchmarks.quality.choosers``); ``hill_climbing``, which doubles or halves the batch size as long
+as a run gets cheaper; ``default``, always the default. Ratios are total cost over that of always
+training the default; their 95 % intervals come from the replays' seeds alone,
+since a series is one sample of its kind.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ from benchmarks.simulation.environment import Log
 
 NAMES = (*POLICIES, PACKAGE, HILL_CLIMBING, DEFAULT)
 SIMPLE = {PACKAGE: package, **BASELINES}  # they know no slices
-BEST, PAPERS = "best_fixed", "zeus"
+BEST = "best_fixed"
+PAPERS = "zeus"
 
 
 class Totals(NamedTuple):
@@ -47,13 +51,16 @@ class Totals(NamedTuple):
     below_target: int  # recurrences
     without_model: int
     attempts: int  # most of one recurrence
+    overdraft: float  # most that it ever was behind always the default, in runs of the default
 
 
 def play(series: Series, part: tuple[str, int, int]) -> Totals:
     """One replay: (policy, default batch size, seed)."""
     log = replayed(series, part)
     spent = math.fsum(run.cost for runs in log.runs for run in runs)
-    return Totals(spent, log.runs_below_target, log.runs_without_model, max(log.attempts))
+    return Totals(
+        spent, log.runs_below_target, log.runs_without_model, max(log.attempts), log.overdraft()
+    )
 
 
 def replayed(series: Series, part: tuple[str, int, int]) -> Log:
@@ -69,9 +76,13 @@ def replayed(series: Series, part: tuple[str, int, int]) -> Log:
 def figures(ours: Sequence[Totals], baselines: Mapping[str, Sequence[Totals]]) -> dict[str, Any]:
     """Figures of one policy and default over all seeds: ratios of total cost, and counts.
 
-    :param baselines: replays of always the default, of the best fixed size, and of the paper's policy.
+    :param baselines: replays of always the default, of the best fixed size,
+        and of the paper's policy.
     """
-    against = {name: ratio_of([t.cost for t in ours], [t.cost for t in of]) for name, of in baselines.items()}
+    against = {
+        name: ratio_of([t.cost for t in ours], [t.cost for t in of])
+        for name, of in baselines.items()
+    }
     return {
         "total_vs_default": against[DEFAULT].value,
         "low": against[DEFAULT].low,
@@ -81,10 +92,13 @@ def figures(ours: Sequence[Totals], baselines: Mapping[str, Sequence[Totals]]) -
         "runs_below_target": statistics.fmean(t.below_target for t in ours),
         "runs_without_model": sum(t.without_model for t in ours),
         "attempts": max(t.attempts for t in ours),
+        "overdraft": max(t.overdraft for t in ours),
     }
 
 
-def measure(series: Series, policies: Sequence[str], seeds: Sequence[int], jobs: int | None = None) -> dict[str, Any]:
+def measure(
+    series: Series, policies: Sequence[str], seeds: Sequence[int], jobs: int | None = None
+) -> dict[str, Any]:
     """{policy: {"small" | "near_optimal" | "large": figures}}."""
     chosen = defaults_of(series)
     wanted = list(dict.fromkeys([*policies, PAPERS, DEFAULT]))
@@ -93,9 +107,15 @@ def measure(series: Series, policies: Sequence[str], seeds: Sequence[int], jobs:
     for part, totals in zip(parts, on_all_cores(partial(play, series), parts, jobs), strict=True):
         found[part[:2]].append(totals)
     best = found[DEFAULT, chosen["near_optimal"]]
-    baselines = {b: {DEFAULT: found[DEFAULT, b], BEST: best, PAPERS: found[PAPERS, b]} for b in chosen.values()}
+    baselines = {
+        b: {DEFAULT: found[DEFAULT, b], BEST: best, PAPERS: found[PAPERS, b]}
+        for b in chosen.values()
+    }
     return {
-        policy: {kind: {"batch_size": b, **figures(found[policy, b], baselines[b])} for kind, b in chosen.items()}
+        policy: {
+            kind: {"batch_size": b, **figures(found[policy, b], baselines[b])}
+            for kind, b in chosen.items()
+        }
         for policy in policies
     }
 
@@ -109,15 +129,22 @@ def markdown(measured: Mapping[str, Any]) -> list[str]:
         for kind, f in kinds.items():
             total = percent([f["total_vs_default"], f["low"], f["high"]])
             fixed = f"{100 * (f['vs_best_fixed'] - 1):+.1f} %"
-            size, below = f"{f['batch_size']} ({kind})", f"{f['runs_below_target']:.1f}"
+            size = f"{f['batch_size']} ({kind})"
+            below = f"{f['runs_below_target']:.1f}"
             rows.append([policy, size, total, percent(f["vs_paper"]), fixed, below])
     return table(head, rows)
 
 
 @command(
     "--seeds --report --jobs",
-    option("--table", type=Path, help="CSV file of a series; default: the weather example's 40 weeks"),
-    option("--max-epochs", type=positive, help="epochs at which a training ends; default: the table's most"),
+    option(
+        "--table", type=Path, help="CSV file of a series; default: the weather example's 40 weeks"
+    ),
+    option(
+        "--max-epochs",
+        type=positive,
+        help="epochs at which a training ends; default: the table's most",
+    ),
     option("--policy", choices=NAMES, default=POLICIES[0]),
     seeds=40,
 )
@@ -129,5 +156,8 @@ def main(args: argparse.Namespace) -> None:
     print(f"{len(series.weeks)} slices, {args.seeds} seeds; simulated power, measured epochs.\n")
     print("\n".join(markdown(found)))
     report = {"policy": args.policy, "seeds": args.seeds, "slices": len(series.weeks)}
-    report |= {"defaults": found[args.policy], "baselines": {name: found[name] for name in baselines}}
+    report |= {
+        "defaults": found[args.policy],
+        "baselines": {name: found[name] for name in baselines},
+    }
     write_json(args.report, report)

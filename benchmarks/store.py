@@ -1,11 +1,18 @@
-"""How fast the trial log answers, on SQLite and PostgreSQL: ``python -m benchmarks.store``. ``--only`` runs a part.
+"""How fast the trial log answers, on SQLite and PostgreSQL: ``python -m benchmarks.store``.
+
+``--only`` runs a part.
 
 - ``load``: overlapping recurrences of many processes (``cost.store_load``). Nothing may be lost.
-- ``scale``: whether a question grows with the log. 1,000,000 trials as 1,000 jobs with 1,000 each, and one job with
-  100,000, beside 10,000 trials in all. The median of ``ask`` may be at most 1.5 times that at 10,000; questions to the
-  large and to the small log take turns, so that the machine's mood is shared.
-- ``first``: the first question of a log that was never folded, and how long another process's heartbeats of the same
-  job wait meanwhile.
+- ``scale``: whether a question grows with the log. 1,000,000 trials as 1,000 jobs with 1,000 each,
+  and one job with 100,000, beside 10,000 trials in all. The median of ``ask`` may be at most 1.5
+  times that at 10,000; questions to the large and to the small log take turns,
+  so that the machine's mood is shared.
+- ``first``: the first question of a log that was never folded, and how long another process's
+  heartbeats of the same job wait meanwhile.
+- ``outside``: what tasks that are measured from outside cost the others. 40,000 trials of 200 jobs,
+  without and with 1,000,000 rows of 5,000 such tasks (``--outside``): a question, the two answers
+  of the page of all jobs, and the row of one such task, in turns.
+  The median may be at most 1.5 times that without them.
 """
 
 from __future__ import annotations
@@ -24,8 +31,10 @@ from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.command import command, option, progress
 from benchmarks.cost import store_load
+from benchmarks.cost.outside_log import fill_outside, write
 from benchmarks.cost.store_load import LOADS, PROCESSES, databases, timed
 from benchmarks.cost.store_log import ask, checkpoint, empty_commit, fill, seen, tell
+from benchmarks.site import page_of_a_month, page_of_jobs
 
 MOST = 1.5
 ROUNDS = 96  # several times the trials between two checkpoints
@@ -47,16 +56,19 @@ def load(backend: str, empty: Empty, args: argparse.Namespace) -> bool:
             print(f"  {found['wall_s']:.1f} s in all; empty commit {found['commit_ms']:.1f} ms")
             for what in ("ask", "tell"):
                 print(f"  {what:4}  {_of_calls(found[what])}")
-        print(f"  {'; '.join(found['errors'][:5]) or 'nothing lost, no error, no deadlock'}", flush=True)
+        print(
+            f"  {'; '.join(found['errors'][:5]) or 'nothing lost, no error, no deadlock'}",
+            flush=True,
+        )
         fine = fine and not found["errors"]
     return fine
 
 
 def _of_calls(figures: Mapping[str, float]) -> str:
     return (
-        f"{figures['per_s']:7.1f}/s   p50 {figures['p50_ms']:7.1f} ms = {figures['p50_commits']:5.1f} commits   "
-        f"p99 {figures['p99_ms']:7.1f} ms = {figures['p99_commits']:5.1f} commits   "
-        f"longest {figures['longest_ms']:7.1f} ms"
+        f"{figures['per_s']:7.1f}/s   p50 {figures['p50_ms']:7.1f} ms ="
+        f" {figures['p50_commits']:5.1f} commits   p99 {figures['p99_ms']:7.1f} ms ="
+        f" {figures['p99_commits']:5.1f} commits   longest {figures['longest_ms']:7.1f} ms"
     )
 
 
@@ -83,7 +95,9 @@ class Filled:
         self.ask_ms: list[float] = []
         self.commit_ms: list[float] = []
         fill(url, (f"job{j:04d}" for j in range(size.jobs)), size.trials)
-        self.asked = [f"job{j:04d}" for j in range(0, size.jobs, max(size.jobs // ASKED, 1))][:ASKED]
+        self.asked = [f"job{j:04d}" for j in range(0, size.jobs, max(size.jobs // ASKED, 1))][
+            :ASKED
+        ]
         start_s = time.monotonic()
         for job_id in self.asked:
             checkpoint(url, job_id)
@@ -119,10 +133,15 @@ def scale(backend: str, empty: Empty, args: argparse.Namespace) -> bool:
         met = ratio <= MOST
         fine = fine and met
         print(f"{backend}, {name}")
-        print(f"  ask {large.median_ms():.2f} ms, at 10,000 trials {small.median_ms():.2f} ms: ratio {ratio:.2f}")
+        print(
+            f"  ask {large.median_ms():.2f} ms, at 10,000 trials {small.median_ms():.2f} ms: ratio"
+            f" {ratio:.2f}"
+        )
         print(f"  at most {MOST}: {'met' if met else 'MISSED'}")
         print(f"  empty commit {statistics.median(large.commit_ms):.2f} ms")
-        print(f"  first fold of a whole log, without a checkpoint: {large.fold_ms:.0f} ms", flush=True)
+        print(
+            f"  first fold of a whole log, without a checkpoint: {large.fold_ms:.0f} ms", flush=True
+        )
     return fine
 
 
@@ -147,9 +166,13 @@ def first(backend: str, empty: Empty, args: argparse.Namespace) -> bool:
 
 @contextmanager
 def _beating(url: str, key: TrialKey) -> Iterator[Any]:
-    """Another process reports to an open trial, ten times a second; the longest that it waited [ms]."""
+    """Another process reports to an open trial, ten times a second;
+    the longest that it waited [ms].
+    """
     spawn = multiprocessing.get_context("spawn")
-    begun, over, longest_ms = spawn.Event(), spawn.Event(), spawn.Value("d", 0.0)
+    begun = spawn.Event()
+    over = spawn.Event()
+    longest_ms = spawn.Value("d", 0.0)
     process = spawn.Process(target=_beat, args=(url, key, begun, over, longest_ms))
     process.start()
     begun.wait(60)
@@ -161,7 +184,8 @@ def _beating(url: str, key: TrialKey) -> Iterator[Any]:
 
 
 def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> None:
-    store, news = SqlStore(url), Report(observation=seen(64, 0))
+    store = SqlStore(url)
+    news = Report(observation=seen(64, 0))
     store.heartbeat(key, news)
     begun.set()
     while not over.wait(0.1):
@@ -172,13 +196,58 @@ def _beat(url: str, key: TrialKey, begun: Any, over: Any, longest_ms: Any) -> No
             longest_ms.value = max(longest_ms.value, (time.perf_counter() - start) * 1e3)
 
 
-PARTS: Mapping[str, Callable[[str, Empty, argparse.Namespace], bool]] = {"load": load, "scale": scale, "first": first}
+# ---------------------------------------------------------------------- tasks measured from outside
+CHOSEN = Size(200, 200)
+OUTSIDE_TASKS = 5_000
+PAGES = 15
+
+
+def outside(backend: str, empty: Empty, args: argparse.Namespace) -> bool:
+    """Whether a question and a page take as long with the rows of such tasks as without them."""
+    took: dict[str, tuple[list[float], list[float]]] = {
+        name: ([], []) for name in ("ask", "the jobs' answer", "the month's answer", "a row")
+    }
+    with ExitStack() as stack:
+        logs = [Filled(stack.enter_context(empty(backend)), CHOSEN) for _ in range(2)]
+        for filled in logs:
+            stack.callback(filled.store.close)
+        fill_outside(logs[1].url, OUTSIDE_TASKS, max(args.outside // OUTSIDE_TASKS, 1))
+        rounds = ROUNDS + ASKED
+        for n in progress(range(rounds), rounds):
+            for filled in logs:
+                filled.question(n)
+        for n in range(PAGES):
+            for i, filled in enumerate(logs):
+                timed(took["the jobs' answer"][i], page_of_jobs, filled.url)
+                timed(took["the month's answer"][i], page_of_a_month, filled.url)
+                timed(took["a row"][i], write, filled.store, "outside_0001", "task01", f"new-{n}")
+        for i, filled in enumerate(logs):
+            took["ask"][i].append(filled.median_ms())
+    print(f"{backend}, {args.outside:,} rows of {OUTSIDE_TASKS:,} tasks measured from outside")
+    fine = True
+    for name, (without, beside) in took.items():
+        before_ms = statistics.median(without)
+        with_ms = statistics.median(beside)
+        ratio = with_ms / before_ms
+        fine = fine and ratio <= MOST
+        print(f"  {name:18} {with_ms:8.1f} ms, without {before_ms:8.1f} ms: ratio {ratio:.2f}")
+    print(f"  at most {MOST}: {'met' if fine else 'MISSED'}", flush=True)
+    return fine
+
+
+PARTS: Mapping[str, Callable[[str, Empty, argparse.Namespace], bool]] = {
+    "load": load,
+    "scale": scale,
+    "first": first,
+    "outside": outside,
+}
 
 
 @command(
     "--backends",
     option("--only", choices=list(PARTS), help="one part; default: all"),
     option("--processes", type=int, default=PROCESSES, help="of the load"),
+    option("--outside", type=int, default=1_000_000, help="rows of tasks measured from outside"),
     option("--trials", type=int, default=10_000, help="of the log that was never folded"),
 )
 def main(args: argparse.Namespace) -> int:

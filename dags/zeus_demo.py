@@ -1,7 +1,7 @@
 """Example that needs neither torch nor a GPU: ``airflow zeus demo`` runs it ten times.
 
-The training is real: a small network in numpy. Its data are generated, other ones for each run. Time and power are
-those of a simulated V100, and every figure is marked so.
+The training is real: a small network in numpy. Its data are generated, other ones for each run.
+Time and power are those of a simulated V100, and every figure is marked so.
 """
 
 from datetime import datetime, timedelta
@@ -23,20 +23,30 @@ JOB = ZeusJob(
 
 @dag(schedule=None, start_date=datetime(2026, 1, 1), max_active_runs=1, tags=["zeus", "example"])
 def zeus_demo():
-    """Tell two spirals apart. Run it by `airflow zeus demo`, or trigger it; the tab *Zeus cost* shows what it cost."""
+    """Tell two spirals apart.
 
-    @task.zeus(JOB, retries=2, retry_delay=timedelta(seconds=5))  # SQLite, where one process writes at a time
+    Run it by `airflow zeus demo`, or trigger it; the tab *Zeus cost* shows what it cost.
+    """
+
+    # SQLite, where one process writes at a time
+    @task.zeus(JOB, retries=2, retry_delay=timedelta(seconds=5))
     def train(run, run_id):
         from zlib import crc32
 
         import numpy as np
 
-        random = np.random.default_rng(crc32(run_id.encode()))  # the same data in each attempt of a run
-        angle, side = random.uniform(0, 6, 5120), random.integers(0, 2, 5120)
+        # the same data in each attempt of a run
+        random = np.random.default_rng(crc32(run_id.encode()))
+        angle = random.uniform(0, 6, 5120)
+        side = random.integers(0, 2, 5120)
         turned = angle + np.pi * side
-        x = np.stack([np.cos(turned), np.sin(turned)], 1) * angle[:, None] / 6 + random.normal(0, 0.03, (5120, 2))
+        x = np.stack([np.cos(turned), np.sin(turned)], 1) * angle[:, None] / 6 + random.normal(
+            0, 0.03, (5120, 2)
+        )
         # Weights are made inside: each attempt is a new call of train().
-        hidden, output = random.normal(0, 2, (3, 32)), np.zeros(33)  # one layer; the last row and value are offsets
+        # one layer; the last row and value are offsets
+        hidden = random.normal(0, 2, (3, 32))
+        output = np.zeros(33)
         momentum = [np.zeros_like(hidden), np.zeros_like(output)]
         rate = run.scale_lr(0.02, "sqrt")
         held_out = slice(4096, None)

@@ -1,12 +1,14 @@
-"""Example: a training in a Kubernetes pod without Airflow; ``ZeusTrial`` asks before it and reports after it.
+"""Example: a training in a Kubernetes pod without Airflow;
+``ZeusTrial`` asks before it and reports after it.
 
-The image holds the script, ``airflow-provider-zeus`` (``pip install --no-deps``) and ``nvidia-ml-py``. The script
-passes its function to ``ZeusRun.from_env().train(train)`` and builds model and optimizer inside it: each attempt is a
-new call. What the cluster has to have is in docs/how-to/kubernetes.md.
+The image holds the script, ``airflow-provider-zeus`` (``pip install --no-deps``) and
+``nvidia-ml-py``. The script passes its function to ``ZeusRun.from_env().train(train)`` and builds
+model and optimizer inside it: each attempt is a new call.
+What the cluster has to have is in docs/how-to/kubernetes.md.
 
-A pod that dies (no memory, a node that goes away, an image that cannot be pulled) is started again by ``retries``. What
-it cost up to then is in a file below ``result_path``, a folder that pod and worker share, and counts. The retry trains
-the best known batch size alone.
+A pod that dies (no memory, a node that goes away, an image that cannot be pulled) is started again
+by ``retries``. What it cost up to then is in a file below ``result_path``, a folder that pod and
+worker share, and counts. The retry trains the best known batch size alone.
 """
 
 import logging
@@ -16,7 +18,9 @@ from airflow.sdk import DAG
 
 from airflow_provider_zeus import ZeusJob, ZeusTrial
 
-JOB = ZeusJob(batch_sizes=[32, 64, 128, 256], default_batch_size=64, target="accuracy >= 0.84", max_epochs=30)
+JOB = ZeusJob(
+    batch_sizes=[32, 64, 128, 256], default_batch_size=64, target="accuracy >= 0.84", max_epochs=30
+)
 RESULTS = "/shared/zeus"
 
 try:
@@ -48,7 +52,8 @@ else:
             namespace="airflow",
             image="registry.example.com/training:latest",
             cmds=["python", "/app/train.py"],
-            env_vars=trial.env | {"ZEUS_POWER_SOCKET": "/run/zeus/power.sock"},  # the sidecar's, on the GPU's host
+            # the sidecar's, on the GPU's host
+            env_vars=trial.env | {"ZEUS_POWER_SOCKET": "/run/zeus/power.sock"},
             container_resources=k8s.V1ResourceRequirements(limits={"nvidia.com/gpu": "1"}),
             security_context=k8s.V1PodSecurityContext(
                 run_as_non_root=True,
@@ -57,7 +62,8 @@ else:
                 fs_group=50000,  # may write the results
                 supplemental_groups=[50000],  # may connect to the sidecar
             ),
-            container_security_context=k8s.V1SecurityContext(  # as the level *restricted* of Pod Security asks
+            # as the level *restricted* of Pod Security asks
+            container_security_context=k8s.V1SecurityContext(
                 allow_privilege_escalation=False, capabilities=k8s.V1Capabilities(drop=["ALL"])
             ),
             volumes=[claim("zeus-power", read_only=True), claim("zeus-results")],

@@ -1,4 +1,6 @@
-"""The first two rungs on any machine: a function, its code unchanged, measured and then tuned, on a simulated GPU."""
+"""The first two rungs on any machine: a function, its code unchanged,
+measured and then tuned, on a simulated GPU.
+"""
 
 from datetime import datetime
 
@@ -6,7 +8,8 @@ from airflow.sdk import dag, task
 
 from airflow_provider_zeus import ZeusJob
 
-GPU = "simulated:v100/shufflenet"  # on a real GPU neither line names a device: @task.zeus, @task.zeus(mode="optimize")
+# on a real GPU neither line names a device: @task.zeus, @task.zeus(mode="optimize")
+GPU = "simulated:v100/shufflenet"
 
 
 def train():

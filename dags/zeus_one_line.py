@@ -1,4 +1,7 @@
-"""The first two rungs, to copy: one line measures what a task takes, a second word lowers it. Its code is unchanged."""
+"""The first two rungs, to copy: one line measures what a task takes, a second word lowers it.
+
+Its code is unchanged.
+"""
 
 from datetime import datetime
 
@@ -7,7 +10,10 @@ from airflow.sdk import dag, task
 
 @dag(schedule="@daily", start_date=datetime(2026, 1, 1), catchup=False, tags=["zeus", "example"])
 def zeus_one_line():
-    """Prepare data and train on them daily; the tab *Zeus cost* shows what both took. Needs torch."""
+    """Prepare data and train on them daily; the tab *Zeus cost* shows what both took.
+
+    Needs torch.
+    """
 
     @task.zeus
     def prepare():

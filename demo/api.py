@@ -13,15 +13,19 @@ from urllib.parse import quote, urlencode
 from demo.settings import DemoError
 
 TIMEOUT_S = 60.0
-TRIES, PAUSE_S = 10, 1.0  # SQLite takes one writer at a time: a call that met another one changed nothing
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # 127.0.0.1 is never behind a proxy
+# SQLite takes one writer at a time: a call that met another one changed nothing
+TRIES = 10
+PAUSE_S = 1.0
+# 127.0.0.1 is never behind a proxy
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Api:
     """Calls to one api-server; a token is fetched at the first call and whenever it has expired."""
 
     def __init__(self, url: str, sleep: Callable[[float], None] = time.sleep) -> None:
-        self.url, self._sleep = url, sleep
+        self.url = url
+        self._sleep = sleep
         self._token: str | None = None
 
     def get(self, path: str, **query: Any) -> Any:
@@ -37,12 +41,16 @@ class Api:
         self._call("PATCH", f"dags/{dag_id}", {"is_paused": False})
 
     def healthy(self) -> dict[str, str]:
-        """Return the status of each part of Airflow (``scheduler``, ...); empty while the server does not answer."""
+        """Return the status of each part of Airflow (``scheduler``, ...);
+        empty while the server does not answer.
+        """
         try:
             answer = self._send("GET", "/api/v2/monitor/health", None, None)
         except (urllib.error.URLError, OSError):
             return {}
-        return {part: state["status"] for part, state in answer.items() if state and state.get("status")}
+        return {
+            part: state["status"] for part, state in answer.items() if state and state.get("status")
+        }
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         for left in reversed(range(TRIES)):
@@ -57,9 +65,13 @@ class Api:
                 elif error.code == 500 and b'"Database error"' in said and left:
                     self._sleep(PAUSE_S)
                 else:
-                    raise DemoError(f"{method} {path} was refused: {error.code} {said[:300]!r}") from None
+                    raise DemoError(
+                        f"{method} {path} was refused: {error.code} {said[:300]!r}"
+                    ) from None
             except (urllib.error.URLError, OSError) as error:
-                raise DemoError(f"The api-server at {self.url} does not answer ({error}).") from None
+                raise DemoError(
+                    f"The api-server at {self.url} does not answer ({error})."
+                ) from None
         return None
 
     def _login(self) -> str:
@@ -67,7 +79,9 @@ class Api:
         return self._token
 
     def _send(self, method: str, path: str, body: Any, token: str | None) -> Any:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers = {"Content-Type": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
         with _OPENER.open(request, timeout=TIMEOUT_S) as answer:

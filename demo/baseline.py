@@ -1,7 +1,8 @@
-"""The baseline: each slice trained at the default batch size and full power, outside of Airflow and the trial log.
+"""The baseline: each slice trained at the default batch size and full power,
+outside of Airflow and the run log.
 
-``python -m demo.baseline 2013-W13 ...`` trains the slices without a result; results are cached until the example's code
-changes.
+``python -m demo.baseline 2013-W13 ...`` trains the slices without a result; results are cached
+until the example's code changes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def fingerprint() -> str:
 
 def read(folder: Path = BASELINE) -> dict[str, Baseline]:
     """Read the results by slice, without those of other code or cut off by a kill."""
-    code, found = fingerprint(), {}
+    code = fingerprint()
+    found = {}
     for path in sorted(folder.glob("*.json")):
         try:
             result = Baseline(**json.loads(path.read_text(encoding="utf-8")))
@@ -70,7 +72,9 @@ def main(keys: Sequence[str]) -> None:
 
 
 def train(job: ZeusJob, key: str, folder: Path) -> Baseline:
-    """Train one slice: one attempt without a bound, no power limit set, on its own simulated GPU."""
+    """Train one slice: one attempt without a bound, no power limit set,
+    on its own simulated GPU.
+    """
     from weather import forecast
 
     from airflow_provider_zeus.model.cost import Weights, observed_cost
@@ -102,7 +106,14 @@ def train(job: ZeusJob, key: str, folder: Path) -> Baseline:
     if not (seen and end.state and seen.epochs and seen.energy_j and seen.time_s and cost_j):
         raise RuntimeError(f"the baseline of {key} has no figures: {end}")
     return Baseline(
-        key, fingerprint(), attempt.batch_size, end.state.value, seen.epochs, seen.energy_j, seen.time_s, cost_j
+        key,
+        fingerprint(),
+        attempt.batch_size,
+        end.state.value,
+        seen.epochs,
+        seen.energy_j,
+        seen.time_s,
+        cost_j,
     )
 
 

@@ -11,7 +11,8 @@ from demo.api import Api, part
 from demo.settings import CONSUMER, EMIT, HOME, PRODUCER, TRAIN, DemoError
 
 POLL_S = 0.5
-EMIT_TIMEOUT_S, TRAIN_TIMEOUT_S = 300.0, 600.0
+EMIT_TIMEOUT_S = 300.0
+TRAIN_TIMEOUT_S = 600.0
 OVER = ("success", "failed")
 
 
@@ -31,21 +32,32 @@ class Fed:
 
 
 class Feed:
-    """Emits slices and waits for their trainings. ``check`` is called while waiting; it raises when a server ended."""
+    """Emits slices and waits for their trainings.
+
+    ``check`` is called while waiting; it raises when a server ended.
+    """
 
     def __init__(self, api: Api, check: Callable[[], None]) -> None:
-        self._api, self._check = api, check
+        self._api = api
+        self._check = check
 
     def trainings(self) -> dict[str, tuple[str, str]]:
         """Return (run id, state) of each slice's training, in the order of the runs."""
-        runs = self._api.get(f"dags/{CONSUMER}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
-        return {run["partition_key"]: (run["dag_run_id"], run["state"]) for run in runs if run["partition_key"]}
+        runs = self._api.get(f"dags/{CONSUMER}/dagRuns", order_by="run_after", limit=100)[
+            "dag_runs"
+        ]
+        return {
+            run["partition_key"]: (run["dag_run_id"], run["state"])
+            for run in runs
+            if run["partition_key"]
+        }
 
     def run(self, count: int) -> Iterator[Fed]:
-        """Train on up to ``count`` slices, unfinished ones of an earlier demo first; end early when none is left.
+        """Train on up to ``count`` slices, unfinished ones of an earlier demo first;
+        end early when none is left.
 
-        The next slice is emitted while the current one trains. The order is kept: at most one slice is ahead, and the
-        training DAG allows one active run.
+        The next slice is emitted while the current one trains. The order is kept: at most one slice
+        is ahead, and the training DAG allows one active run.
         """
         waiting = [key for key, (_, state) in self.trainings().items() if state not in OVER]
         ahead: str | None = None
@@ -58,7 +70,9 @@ class Feed:
                     return
                 waiting.append(key)
             key = waiting.pop(0)
-            self._wait(partial(self._is, key, ("running", *OVER)), f"start of {key}", TRAIN_TIMEOUT_S)
+            self._wait(
+                partial(self._is, key, ("running", *OVER)), f"start of {key}", TRAIN_TIMEOUT_S
+            )
             if not waiting and number + 1 < count:
                 ahead = self._trigger()
             self._wait(partial(self._is, key, OVER), f"training on {key}", TRAIN_TIMEOUT_S)
@@ -73,11 +87,19 @@ class Feed:
         return str(self._api.post(f"dags/{PRODUCER}/dagRuns", {"logical_date": None})["dag_run_id"])
 
     def _slice_of(self, run_id: str) -> str | None:
-        """Return the slice that a run of the producer emitted, None when none was left. Raises DemoError: it failed."""
+        """Return the slice that a run of the producer emitted, None when none was left.
+
+        Raises DemoError: it failed.
+        """
         path = f"dags/{PRODUCER}/dagRuns/{part(run_id)}"
-        self._wait(lambda: self._api.get(path)["state"] in OVER, "emission of a slice", EMIT_TIMEOUT_S)
+        self._wait(
+            lambda: self._api.get(path)["state"] in OVER, "emission of a slice", EMIT_TIMEOUT_S
+        )
         if self._api.get(path)["state"] == "failed":
-            raise DemoError(f"{PRODUCER} failed; logs: {HOME / 'logs' / f'dag_id={PRODUCER}' / f'run_id={run_id}'}")
+            raise DemoError(
+                f"{PRODUCER} failed; logs:"
+                f" {HOME / 'logs' / f'dag_id={PRODUCER}' / f'run_id={run_id}'}"
+            )
         if self._api.get(f"{path}/taskInstances/{EMIT}")["state"] == "skipped":
             return None
         return str(self._api.get(f"{path}/taskInstances/{EMIT}/xcomEntries/return_value")["value"])

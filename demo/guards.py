@@ -40,13 +40,17 @@ def alone() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise DemoError("another 'make demo' runs in this checkout: end it first (Ctrl-C there).") from None
+            raise DemoError(
+                "another 'make demo' runs in this checkout: end it first (Ctrl-C there)."
+            ) from None
         yield
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Turn the first signal that ends a demo into :class:`Stopped`; later ones are ignored while the servers stop."""
+    """Turn the first signal that ends a demo into :class:`Stopped`;
+    later ones are ignored while the servers stop.
+    """
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         for each in ended_by:

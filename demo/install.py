@@ -1,7 +1,8 @@
-"""``python -m demo.install ARGUMENTS``: ``pip install``, with a line of progress from the first second on.
+"""``python -m demo.install ARGUMENTS``: ``pip install``,
+with a line of progress from the first second on.
 
-pip's own output is either silent for minutes or hundreds of lines. It is shown whole where pip fails. Standard library
-only: it runs before anything is installed.
+pip's own output is either silent for minutes or hundreds of lines. It is shown whole where pip
+fails. Standard library only: it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -13,18 +14,29 @@ import time
 from collections import deque
 from typing import TextIO
 
-EVERY_S, EVERY_S_ON_A_TERMINAL = 10.0, 0.5
+EVERY_S = 10.0
+EVERY_S_ON_A_TERMINAL = 0.5
 KEPT = 500  # newest lines of pip's output
-_STEPS = ("Collecting", "Downloading", "Installing build dependencies", "Preparing", "Building", "Installing collected")
+_STEPS = (
+    "Collecting",
+    "Downloading",
+    "Installing build dependencies",
+    "Preparing",
+    "Building",
+    "Installing collected",
+)
 
 
 class Progress:
-    """What pip does now, after how many seconds; on a terminal in one line that is written again and again."""
+    """What pip does now, after how many seconds;
+    on a terminal in one line that is written again and again.
+    """
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._begun_s, self._terminal = out, time.monotonic(), out.isatty()
         self._over = threading.Event()
-        self.step, self.packages = "Starting pip", 0
+        self.step = "Starting pip"
+        self.packages = 0
         self._thread = threading.Thread(target=self._repeat, daemon=True)
         self._thread.start()
 
@@ -39,7 +51,9 @@ class Progress:
         """Write the last line."""
         self._over.set()
         self._thread.join()
-        self._write(f"done, packages looked at: {self.packages}" if self.step != "Starting pip" else "done")
+        self._write(
+            f"done, packages looked at: {self.packages}" if self.step != "Starting pip" else "done"
+        )
         if self._terminal:
             print(file=self._out, flush=True)
 
@@ -61,8 +75,11 @@ class Progress:
 def main(arguments: list[str], out: TextIO = sys.stdout) -> int:
     """Install; returns pip's exit status."""
     command = [sys.executable, "-m", "pip", "install", "--progress-bar", "off", *arguments]
-    progress, kept = Progress(out), deque[str](maxlen=KEPT)
-    pip = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    progress = Progress(out)
+    kept = deque[str](maxlen=KEPT)
+    pip = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     assert pip.stdout is not None
     for line in pip.stdout:
         kept.append(line)

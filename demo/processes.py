@@ -1,4 +1,6 @@
-"""Processes that the demo starts, each in its own session, so that its children can be ended with it."""
+"""Processes that the demo starts, each in its own session,
+so that its children can be ended with it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Process:
         logs = logs or LOGS
         for folder in (logs, RECORD.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        self.name, self.log = name, logs / f"{name}.log"
+        self.name = name
+        self.log = logs / f"{name}.log"
         if nice:
             command = ["nice", "-n", str(nice), *command]
         with self.log.open("w", encoding="utf-8") as out:
@@ -75,7 +78,9 @@ class Process:
         return tail(self.log, lines)
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """End it: SIGTERM and ``grace_s`` for a clean end, then SIGTERM to the rest of its session, then SIGKILL."""
+        """End it: SIGTERM and ``grace_s`` for a clean end,
+        then SIGTERM to the rest of its session, then SIGKILL.
+        """
         if self.code() is None:
             self._popen.send_signal(signal.SIGTERM)
             self.wait(grace_s)
@@ -85,7 +90,11 @@ class Process:
 
 def tail(log: Path, lines: int) -> str:
     """Return the last lines of a text file; empty when there is none."""
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]) if log.exists() else ""
+    return (
+        "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        if log.exists()
+        else ""
+    )
 
 
 def members(session: int) -> list[psutil.Process]:
@@ -136,7 +145,10 @@ def end_leftovers() -> Collection[int]:
 
 
 def _is_ours(session: int, created: float) -> bool:
-    """Whether a recorded session still lives. Linux does not reuse a pid while a session has it as its id."""
+    """Whether a recorded session still lives.
+
+    Linux does not reuse a pid while a session has it as its id.
+    """
     try:
         return bool(abs(psutil.Process(session).create_time() - created) < 1.0)
     except psutil.NoSuchProcess:

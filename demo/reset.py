@@ -1,4 +1,7 @@
-"""``make demo-reset``: removes the demo's state. Standard library only: it needs no installation."""
+"""``make demo-reset``: removes the demo's state.
+
+Standard library only: it needs no installation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of each scheduled run, from the trial log."""
+"""Cost of each scheduled run, from the run log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ HALF = Weights(0.5, 1.0)  # how the demo's costs weigh energy and time, to tell 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCost:
-    """One scheduled run: its attempts, their cost (all attempts and tries), and the baseline's cost.
+    """One scheduled run: its attempts, their cost (all attempts and tries),
+    and the baseline's cost.
 
     An unknown figure is None.
     """
@@ -45,11 +46,14 @@ def run_costs(trials: Iterable[Trial], baselines: Mapping[str, Baseline]) -> lis
     ordered = sorted(trials, key=lambda t: t.number)
     first = {t.origin.run_id: t.number for t in reversed(ordered)}
     by_run = sorted(ordered, key=lambda t: (first[t.origin.run_id], t.number))
-    return [_of_run(list(run), baselines) for _, run in groupby(by_run, key=lambda t: t.origin.run_id)]
+    return [
+        _of_run(list(run), baselines) for _, run in groupby(by_run, key=lambda t: t.origin.run_id)
+    ]
 
 
 def _of_run(run: list[Trial], baselines: Mapping[str, Baseline]) -> RunCost:
-    key, last = run[0].origin.data_slice or "", run[-1]
+    key = run[0].origin.data_slice or ""
+    last = run[-1]
     return RunCost(
         slice_key=key,
         attempts=tuple((t.batch_size, t.state) for t in run),

@@ -18,7 +18,8 @@ from demo.guards import Stopped
 from demo.processes import Process, members, tail
 from demo.settings import LOGS, ROOT, DemoError
 
-MIGRATE_TIMEOUT_S, START_TIMEOUT_S = 400.0, 400.0
+MIGRATE_TIMEOUT_S = 400.0
+START_TIMEOUT_S = 400.0
 PARTS = {
     "api-server": ["api-server"],
     "dag-processor": ["dag-processor"],
@@ -34,14 +35,20 @@ class Servers:
         self.api = Api(self.url)
         self.peak_mib = 0.0
         self._measure_at_s = 0.0
-        self._env, self._dag_ids = env, dag_ids
+        self._env = env
+        self._dag_ids = dag_ids
         self._running: list[Process] = []
 
     def start(self) -> None:
-        """Start all servers and wait until the DAGs can run. Raises DemoError: one ended, or a timeout."""
+        """Start all servers and wait until the DAGs can run.
+
+        Raises DemoError: one ended, or a timeout.
+        """
         migrate(self._env)
         for name, arguments in PARTS.items():
-            self._running.append(Process(name, [sys.executable, "-m", "airflow", *arguments], self._env))
+            self._running.append(
+                Process(name, [sys.executable, "-m", "airflow", *arguments], self._env)
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         waiting: list[str] = []
         while (now_waiting := self._not_ready()) != []:
@@ -50,25 +57,38 @@ class Servers:
                 print(f"  waiting for {', '.join(waiting)} ...", flush=True)
             self.check()
             if time.monotonic() > deadline:
-                raise DemoError(f"Airflow was not ready after {START_TIMEOUT_S:.0f} s: see the logs in {LOGS}.")
+                raise DemoError(
+                    f"Airflow was not ready after {START_TIMEOUT_S:.0f} s: see the logs in {LOGS}."
+                )
             time.sleep(0.5)
         for dag_id in self._dag_ids:
             self.api.unpause(dag_id)
 
     def _not_ready(self) -> list[str]:
         health = self.api.healthy()
-        parts = {"api-server": "metadatabase", "scheduler": "scheduler", "dag-processor": "dag_processor"}
+        parts = {
+            "api-server": "metadatabase",
+            "scheduler": "scheduler",
+            "dag-processor": "dag_processor",
+        }
         missing = [name for name, part in parts.items() if health.get(part) != "healthy"]
-        return missing or [f"DAG {dag}" for dag in self._dag_ids if self.api.get(f"dags/{dag}") is None]
+        return missing or [
+            f"DAG {dag}" for dag in self._dag_ids if self.api.get(f"dags/{dag}") is None
+        ]
 
     def check(self) -> None:
-        """Measure the memory in use, every two seconds at most. Raises DemoError when a server has ended."""
+        """Measure the memory in use, every two seconds at most.
+
+        Raises DemoError when a server has ended.
+        """
         if time.monotonic() >= self._measure_at_s:
             self._measure_at_s = time.monotonic() + 2.0
             self.peak_mib = max(self.peak_mib, self._resident_mib())
         for process in self._running:
             if (code := process.code()) is not None:
-                raise DemoError(f"{process.name} ended with status {code}; log: {process.log}\n{process.tail()}")
+                raise DemoError(
+                    f"{process.name} ended with status {code}; log: {process.log}\n{process.tail()}"
+                )
 
     def stay(self) -> None:
         """Keep running until a signal ends the demo."""
@@ -81,7 +101,9 @@ class Servers:
             print(flush=True)
 
     def _resident_mib(self) -> float:
-        """Resident memory of the servers and the executor's workers, without the tasks that they run [MiB]."""
+        """Resident memory of the servers and the executor's workers,
+        without the tasks that they run [MiB].
+        """
         total = 0
         for process in self._running:
             for member in members(process.pid):
@@ -93,7 +115,9 @@ class Servers:
         return total / 2**20
 
     def stop(self) -> None:
-        """End all servers; the scheduler first and with time, so that a training can still report its end."""
+        """End all servers; the scheduler first and with time,
+        so that a training can still report its end.
+        """
         while self._running:
             self._running.pop().stop()
 
@@ -112,12 +136,22 @@ def migrate(env: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", "airflow", "db", "migrate"]
         try:
             code = subprocess.run(
-                command, cwd=ROOT, env=env, stdout=out, stderr=out, timeout=MIGRATE_TIMEOUT_S, check=False
+                command,
+                cwd=ROOT,
+                env=env,
+                stdout=out,
+                stderr=out,
+                timeout=MIGRATE_TIMEOUT_S,
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
-            raise DemoError(f"'airflow db migrate' did not end in {MIGRATE_TIMEOUT_S:.0f} s; log: {log}") from None
+            raise DemoError(
+                f"'airflow db migrate' did not end in {MIGRATE_TIMEOUT_S:.0f} s; log: {log}"
+            ) from None
     if code:
-        raise DemoError(f"'airflow db migrate' ended with status {code}; log: {log}\n{tail(log, 12)}")
+        raise DemoError(
+            f"'airflow db migrate' ended with status {code}; log: {log}\n{tail(log, 12)}"
+        )
     done.touch()
 
 
@@ -132,4 +166,6 @@ def free_port(wanted: int) -> int:
             except OSError:
                 continue
             return port
-    raise DemoError(f"No port from {wanted} to {wanted + 49} is free on 127.0.0.1: name another with DEMO_PORT.")
+    raise DemoError(
+        f"No port from {wanted} to {wanted + 49} is free on 127.0.0.1: name another with DEMO_PORT."
+    )

@@ -15,9 +15,12 @@ HOME = STATE / "airflow"
 LOGS = STATE / "logs"
 BASELINE = STATE / "baseline"
 
-PRODUCER, EMIT = "zeus_weather_slices", "emit_next"
-CONSUMER, TRAIN = "zeus_weather_retrain", "train"
+PRODUCER = "zeus_weather_slices"
+EMIT = "emit_next"
+CONSUMER = "zeus_weather_retrain"
+TRAIN = "train"
 JOB_ID = f"{CONSUMER}.{TRAIN}"
+PLAIN = "zeus_plain"  # a DAG that does not know Zeus: rung 0
 LADDER = "zeus_ladder"  # the DAG of the first two rungs
 TAB = "plugin/zeus-cost"  # of a DAG in Airflow's UI: cost of its runs
 WEEKS = 40  # slices in the year
@@ -29,7 +32,9 @@ class DemoError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``DEMO_SLICES`` weeks to train on, ``DEMO_PORT`` to try first, ``DEMO_EXIT=1`` to end after the table."""
+    """``DEMO_SLICES`` weeks to train on, ``DEMO_PORT`` to try first,
+    ``DEMO_EXIT=1`` to end after the table.
+    """
 
     slices: int = 20
     port: int = 8080
@@ -51,7 +56,9 @@ def _number(env: Mapping[str, str], name: str, default: int, least: int, most: i
 
 
 def airflow_env(port: int) -> dict[str, str]:
-    """Environment of every Airflow process of the demo: its own home and port, no inherited Airflow settings."""
+    """Environment of every Airflow process of the demo: its own home and port,
+    no inherited Airflow settings.
+    """
     url = f"http://127.0.0.1:{port}"
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW"))}
     return inherited | {
@@ -64,13 +71,21 @@ def airflow_env(port: int) -> dict[str, str]:
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__PARALLELISM": "2",  # one training, and the emission of the next slice beside it
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # no login: only this machine can reach it
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # the files do not change under the demo
-        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",  # tasks of a killed demo are adopted soon
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",  # a run's tasks follow each other sooner
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # and its dead tasks are noticed
+        # one training, and the emission of the next slice beside it
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        # no login: only this machine can reach it
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        # the files do not change under the demo
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
+        # tasks of a killed demo are adopted soon
+        "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
+        # a run's tasks follow each other sooner
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.3",
+        # and its dead tasks are noticed
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "AIRFLOW__ZEUS__ATTEMPT_ROOT": str(HOME / "models"),
+        # rung 0: nothing else is needed for it
+        "AIRFLOW__ZEUS__MEASURE": f"tag:zeus, !{PRODUCER}, !{CONSUMER}",
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
         "OMP_NUM_THREADS": "1",

@@ -9,34 +9,65 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.units import energy_text
 from demo.run_costs import HALF, RunCost
 
-MARKS = {State.GIVEN_UP: "*", State.EXHAUSTED: "~", State.FAILED: "!", State.ABANDONED: "!", State.RUNNING: "?"}
+MARKS = {
+    State.GIVEN_UP: "*",
+    State.EXHAUSTED: "~",
+    State.FAILED: "!",
+    State.ABANDONED: "!",
+    State.RUNNING: "?",
+}
 LEGEND = {"*": "given up", "~": "below its target", "!": "died", "?": "still running"}
-HEAD = ("slice", "batch sizes", "limit", "epochs", "energy", "time", "cost", "baseline", "phase", "source", "why")
+HEAD = (
+    "slice",
+    "batch sizes",
+    "limit",
+    "epochs",
+    "energy",
+    "time",
+    "cost",
+    "baseline",
+    "phase",
+    "source",
+    "why",
+)
 INDENT = "    "
 RIGHT = ("limit", "epochs", "energy", "time", "cost", "baseline")
 
 
 def table(rows: Sequence[RunCost], width: int | None = None) -> list[str]:
-    """Return the table's lines, one per run; in a terminal narrower than it, each reason is below its run."""
+    """Return the table's lines, one per run; in a terminal narrower than it,
+    each reason is below its run.
+    """
     cells = [HEAD, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
-    lines = ["  ".join(_aligned(*each) for each in zip(HEAD, line, widths, strict=True)).rstrip() for line in cells]
+    lines = [
+        "  ".join(_aligned(*each) for each in zip(HEAD, line, widths, strict=True)).rstrip()
+        for line in cells
+    ]
     if width is not None and max(len(line) for line in lines) > width:
         reason = sum(widths[:-1]) + 2 * (len(widths) - 1)  # where the last column begins
         lines = [part for line in lines for part in _folded(line, reason, width)]
     used = {MARKS[state] for row in rows for _, state in row.attempts if state in MARKS}
-    return [*lines, *([", ".join(f"{mark} {LEGEND[mark]}" for mark in sorted(used))] if used else [])]
+    return [
+        *lines,
+        *([", ".join(f"{mark} {LEGEND[mark]}" for mark in sorted(used))] if used else []),
+    ]
 
 
 def _folded(line: str, reason: int, width: int) -> list[str]:
-    below = textwrap.wrap(line[reason:], max(width, 40), initial_indent=INDENT, subsequent_indent=INDENT)
+    below = textwrap.wrap(
+        line[reason:], max(width, 40), initial_indent=INDENT, subsequent_indent=INDENT
+    )
     return [line[:reason].rstrip(), *below]
 
 
 def progress(row: RunCost) -> str:
     """Return one run in one line, shown while the demo runs."""
     slice_key, sizes, limit, epochs, energy, time, cost, _, phase, _, _ = _cells(row)
-    return f"{slice_key}  {sizes:<10} {limit:>6}  {epochs:>5} epochs  {energy:>8} {time:>6}  cost {cost:>8}  {phase}"
+    return (
+        f"{slice_key}  {sizes:<10} {limit:>6}  {epochs:>5} epochs  {energy:>8} {time:>6}  cost"
+        f" {cost:>8}  {phase}"
+    )
 
 
 def _cells(row: RunCost) -> tuple[str, ...]:

@@ -16,8 +16,12 @@ LATEST = 5  # runs after exploration that a projection uses
 
 
 def break_even(costs_j: Sequence[float], baseline_j: Sequence[float]) -> int | None:
-    """Return the run (from 1) after which the sum of costs stays at or below the baseline's; None if it ends above."""
-    behind = [zeus > base for zeus, base in zip(accumulate(costs_j), accumulate(baseline_j), strict=True)]
+    """Return the run (from 1) after which the sum of costs stays at or below the baseline's;
+    None if it ends above.
+    """
+    behind = [
+        zeus > base for zeus, base in zip(accumulate(costs_j), accumulate(baseline_j), strict=True)
+    ]
     if not behind or behind[-1]:
         return None
     return len(behind) - next((i for i, b in enumerate(reversed(behind)) if b), len(behind)) + 1
@@ -25,7 +29,10 @@ def break_even(costs_j: Sequence[float], baseline_j: Sequence[float]) -> int | N
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A run and its baseline. Where the run kept no model, the baseline counts as 0 and the run's cost is a loss."""
+    """A run and its baseline.
+
+    Where the run kept no model, the baseline counts as 0 and the run's cost is a loss.
+    """
 
     row: RunCost
     cost_j: float
@@ -49,17 +56,33 @@ class Pair:
 
 def verdict(rows: Sequence[RunCost]) -> list[str]:
     """Return the totals against the baseline, then the break-even, a line each."""
-    pairs = [Pair(row, row.cost_j, row.baseline) for row in rows if row.cost_j is not None and row.baseline is not None]
+    pairs = [
+        Pair(row, row.cost_j, row.baseline)
+        for row in rows
+        if row.cost_j is not None and row.baseline is not None
+    ]
     if not pairs:
         return ["No run has both its cost and its baseline yet: there is nothing to compare."]
-    lines = [f"{_runs(len(pairs))} against always training at {pairs[0].base.batch_size} and full power:"]
-    lines.append(_against("cost", "weighed Wh", [p.cost_j for p in pairs], [p.base_j for p in pairs]))
-    energy = [(p.row.energy_j, p.base.energy_j * p.weight) for p in pairs if p.row.energy_j is not None]
-    time = [(p.row.time_s / 60, p.base.time_s / 60 * p.weight) for p in pairs if p.row.time_s is not None]
-    lines.append(_against("energy", "Wh", [ours for ours, _ in energy], [base for _, base in energy]))
+    lines = [
+        f"{_runs(len(pairs))} against always training at {pairs[0].base.batch_size} and full power:"
+    ]
+    lines.append(_against("cost", "Wh", [p.cost_j for p in pairs], [p.base_j for p in pairs]))
+    energy = [
+        (p.row.energy_j, p.base.energy_j * p.weight) for p in pairs if p.row.energy_j is not None
+    ]
+    time = [
+        (p.row.time_s / 60, p.base.time_s / 60 * p.weight)
+        for p in pairs
+        if p.row.time_s is not None
+    ]
+    lines.append(
+        _against("energy", "Wh", [ours for ours, _ in energy], [base for _, base in energy])
+    )
     lines.append(_against("time", "min", [ours for ours, _ in time], [base for _, base in time]))
     if len(pairs) < len(rows):
-        lines.append(f"{_runs(len(rows) - len(pairs))} left out: the cost or the baseline is not known.")
+        lines.append(
+            f"{_runs(len(rows) - len(pairs))} left out: the cost or the baseline is not known."
+        )
     if lost := sum(not p.row.kept for p in pairs):
         lines.append(f"{_runs(lost)} kept no model: that cost counts, the baseline's does not.")
     return [*lines, _break_even_text(pairs), *_hardest(pairs)]
@@ -72,15 +95,16 @@ def _hardest(pairs: Sequence[Pair]) -> list[str]:
         return []
     tried = [str(b) for b, state in worst.row.attempts if state is State.GIVEN_UP]
     return [
-        f"{worst.row.slice_key} cost the most, {HALF.text(worst.cost_j)}: its data are hard at any size (the "
-        f"baseline took {HALF.text(worst.base.cost_j)} there, {HALF.text(usual_j)} in a usual week)"
-        + (f", and {' and '.join(tried)} was tried and given up." if tried else ".")
+        f"{worst.row.slice_key} cost the most, {HALF.text(worst.cost_j)}: its data are hard at any"
+        f" size (the baseline took {HALF.text(worst.base.cost_j)} there, {HALF.text(usual_j)} in a"
+        " usual week)" + (f", and {' and '.join(tried)} was tried and given up." if tried else ".")
     ]
 
 
 def _against(what: str, unit: str, ours: Sequence[float], theirs: Sequence[float]) -> str:
     scale = 1.0 if unit == "min" else 3600.0
-    a, b = sum(ours) / scale, sum(theirs) / scale
+    a = sum(ours) / scale
+    b = sum(theirs) / scale
     change = 100 * (a / b - 1) if b else 0.0
     word = "less" if change < 0 else "MORE"
     return f"  {what:<7}{a:9.1f} {unit:<10} against {b:9.1f} {unit:<10}: {abs(change):.0f} % {word}"
@@ -94,7 +118,10 @@ def _break_even_text(pairs: Sequence[Pair]) -> str:
     run = break_even([p.cost_j for p in pairs], [p.base_j for p in pairs])
     if run is not None:
         key = pairs[run - 1].row.slice_key
-        return f"Break-even: run {run} ({key}); from there on the sum stays at or below the baseline's."
+        return (
+            f"Break-even: run {run} ({key}); from there on the sum stays at or below the"
+            " baseline's."
+        )
     behind_j = -sum(p.saved_j for p in pairs)
     head = f"Not even after {_runs(len(pairs))}: {HALF.text(behind_j)} above the baseline."
     savings = [p.saved_j for p in pairs if p.row.exploiting][-LATEST:]
@@ -106,6 +133,6 @@ def _break_even_text(pairs: Sequence[Pair]) -> str:
         return f"{head} {latest} saved nothing either, so the break-even is unknown."
     more = math.ceil(behind_j / mean_j)
     return (
-        f"{head} {latest} saved {HALF.text(mean_j)} each: at that rate it breaks even after about {more} more. "
-        "That is a projection, not a promise."
+        f"{head} {latest} saved {HALF.text(mean_j)} each: at that rate it breaks even after about"
+        f" {more} more. That is a projection, not a promise."
     )

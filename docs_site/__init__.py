@@ -1,4 +1,6 @@
-"""Makes the documentation site: the pages of this repository, and a reference that is read off the code."""
+"""Makes the documentation site: the pages of this repository,
+and a reference that is read off the code.
+"""
 
 from pathlib import Path
 

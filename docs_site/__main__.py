@@ -1,4 +1,6 @@
-"""``python -m docs_site [SITE [PAGES]]`` builds the site, by default ``site/`` from ``build/docs/``; no network."""
+"""``python -m docs_site [SITE [PAGES]]`` builds the site,
+by default ``site/`` from ``build/docs/``; no network.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
-    """Write the pages, then build. Raises mkdocs.exceptions.Abort where a link, a name or a page is missing."""
+    """Write the pages, then build.
+
+    Raises mkdocs.exceptions.Abort where a link, a name or a page is missing.
+    """
     with tempfile.TemporaryDirectory(prefix="zeus-docs-") as home:
         os.environ.update(
             AIRFLOW_HOME=home,  # read once, at Airflow's first import

@@ -21,7 +21,12 @@ def page() -> str:
     parts = [HEAD]
     for path, command in commands(get_zeus_cli_commands()):
         words = command.description or f"{command.help}."
-        parts += [f"## {' '.join(path)}\n", f"{words}\n", _usage(path, command.args), _arguments(command.args)]
+        parts += [
+            f"## {' '.join(path)}\n",
+            f"{words}\n",
+            _usage(path, command.args),
+            _arguments(command.args),
+        ]
     return "\n".join(parts)
 
 

@@ -29,9 +29,18 @@ def xcoms() -> str:
     return "\n".join(
         [
             "# XComs\n",
-            "Pushed by the task that trains; around another operator (`ZeusTrial`) the setup task `<task_id>_ask`",
-            "pushes the decision and the teardown task `<task_id>_tell` the cost. Units end the names: `_j` joules,",
-            "`_s` seconds, `_w` watts. A figure that is not known is `null`, and `reasons` says why.\n",
+            (
+                "Pushed by the task that trains; around another operator (`ZeusTrial`) the setup"
+                " task `<task_id>_ask`"
+            ),
+            (
+                "pushes the decision and the teardown task `<task_id>_tell` the cost. Units end the"
+                " names: `_j` joules,"
+            ),
+            (
+                "`_s` seconds, `_w` watts. A figure that is not known is `null`, and `reasons` says"
+                " why.\n"
+            ),
             table(["key", "what it is"], rows),
             "The examples are of a training on a simulated GPU, so its figures are simulated.\n",
             "## zeus_decision\n",
@@ -43,10 +52,26 @@ def xcoms() -> str:
 
 
 def _constants(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """Each constant of a module that is a text, with the comment behind it."""
-    for name, value, said in re.findall(r'^([A-Z_]+) = "(\w+)"  # (.+)$', inspect.getsource(module), re.M):
+    """Each constant of a module that is a text, with its comment."""
+    for line, comment in _commented_lines(inspect.getsource(module)):
+        constant = re.match(r'([A-Z_]+) = "(\w+)"', line)
+        if constant is None or not comment:
+            continue
+        name, value = constant.groups()
         assert getattr(module, name) == value
-        yield value, said[0].upper() + said[1:] + "."
+        yield value, comment[0].upper() + comment[1:] + "."
+
+
+def _commented_lines(source: str) -> Iterator[tuple[str, str]]:
+    """Each line of code with its comment: the one behind it, else the lines of comment above it."""
+    above: list[str] = []
+    for line in source.splitlines():
+        if line.lstrip().startswith("# "):
+            above.append(line.strip().removeprefix("# "))
+            continue
+        code_part, mark, behind = line.partition("  # ")
+        yield code_part, behind if mark else " ".join(above)
+        above = []
 
 
 def _fields(value: Mapping[str, Any]) -> str:
@@ -71,13 +96,22 @@ def metrics() -> str:
         found.setdefault(metric.name, metric)
     said = metric_meanings()
     rows = [
-        [code(name), "counter" if m.total else "gauge", unit_of(name), ", ".join(map(code, m.tags)), said[name]]
+        [
+            code(name),
+            "counter" if m.total else "gauge",
+            unit_of(name),
+            ", ".join(map(code, m.tags)),
+            said[name],
+        ]
         for name, m in sorted(found.items())
     ]
     return "\n".join(
         [
             "# Metrics\n",
-            "All metrics of a run, as the code sends them. Airflow puts its prefix before each name. Tags, StatsD,",
+            (
+                "All metrics of a run, as the code sends them. Airflow puts its prefix before each"
+                " name. Tags, StatsD,"
+            ),
             "OpenTelemetry and the dashboard: [metrics](../metrics.md).\n",
             table(["name", "kind", "unit", "tags", "what"], rows),
         ]
@@ -93,14 +127,18 @@ def facets() -> str:
     """Each facet of OpenLineage's events, from its JSON schema."""
     parts = [
         "# Facets\n",
-        "What OpenLineage's run events hold. When they are sent: [lineage](../exporters.md#openlineage).\n",
+        (
+            "What OpenLineage's run events hold. When they are sent:"
+            " [lineage](../how-to/exporters.md#openlineage).\n"
+        ),
     ]
     for facet in schemas():
         needs = facet["dependentRequired"]
         rows = [
             [
                 code(name),
-                found.get("type") or " or ".join(map(code, found.get("enum", [found.get("const")]))),
+                found.get("type")
+                or " or ".join(map(code, found.get("enum", [found.get("const")]))),
                 ", ".join(map(code, needs.get(name, ()))),
                 found.get("description", ""),
             ]
@@ -116,7 +154,9 @@ def facets() -> str:
 
 def schemas() -> Iterator[dict[str, Any]]:
     """The JSON schemas that the package ships."""
-    for version in sorted(resources.files("airflow_provider_zeus").joinpath(SCHEMAS).iterdir(), key=lambda f: f.name):
+    for version in sorted(
+        resources.files("airflow_provider_zeus").joinpath(SCHEMAS).iterdir(), key=lambda f: f.name
+    ):
         for file in sorted(version.iterdir(), key=lambda f: f.name):
             yield json.loads(file.read_text(encoding="utf-8"))
 
@@ -126,9 +166,15 @@ def schema() -> str:
     said = _column_comments()
     parts = [
         "# Schema of the trial log\n",
-        f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db upgrade` makes and",
+        (
+            f"Tables of a PostgreSQL or SQLite log at revision `{tables.HEAD}`. `airflow zeus db"
+            " upgrade` makes and"
+        ),
         "changes them. They are private: read the log by `airflow zeus export`. Its JSON is all of",
-        "the log, its CSV has the columns [below](#columns-of-an-export). Energies are in joules, powers in watts,",
+        (
+            "the log, its CSV has the columns [below](#columns-of-an-export). Energies are in"
+            " joules, powers in watts,"
+        ),
         "times in UTC seconds since the epoch.\n",
     ]
     for found in tables.metadata.sorted_tables:
@@ -154,12 +200,16 @@ def schema() -> str:
 
 
 def _column_comments() -> dict[tuple[str, str], str]:
-    """The comment behind each column in the source, by the names of its table and of the column."""
-    found, table_name = {}, ""
-    newest = import_module(f"airflow_provider_zeus.store.sql.migrations.versions.tables_{tables.HEAD}")
-    for line in inspect.getsource(newest).splitlines():
+    """The comment of each column in the source, by the names of its table and of the column."""
+    comments = {}
+    table_name = ""
+    newest = import_module(
+        f"airflow_provider_zeus.store.sql.migrations.versions.tables_{tables.HEAD}"
+    )
+    for line, comment in _commented_lines(inspect.getsource(newest)):
         if begun := re.fullmatch(r' {4}"(\w+)",', line):
             table_name = begun[1]
-        if said := re.search(r'sa\.Column\("(\w+)".*\),  # (.+)$', line):
-            found[table_name, said[1]] = said[2]
-    return found
+        column = re.search(r'sa\.Column\("(\w+)"', line)
+        if column is not None and comment:
+            comments[table_name, column[1]] = comment
+    return comments

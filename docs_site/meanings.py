@@ -8,7 +8,9 @@ from docs_site import ROOT
 
 
 def metric_meanings() -> dict[str, str]:
-    """Meaning of each metric by its name, from the table of docs/metrics.md; *the same* is resolved."""
+    """Meaning of each metric by its name, from the table of docs/metrics.md;
+    *the same* is resolved.
+    """
     found: dict[str, str] = {}
     before = ""
     for line in (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,6 @@
-"""The page of what is set: the section ``[zeus]``, Connections, Variables, and a training's environment."""
+"""The page of what is set: the section ``[zeus]``, Connections, Variables,
+and a training's environment.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ def page() -> str:
         parts.append(_option(name, option))
     parts.append("## Connections\n")
     parts += [_connection(kind) for kind in info["connection-types"]]
-    parts += ["## Live settings\n", LIVE, "## Environment of a training\n", ENVIRONMENT, _environment()]
+    parts += [
+        "## Live settings\n",
+        LIVE,
+        "## Environment of a training\n",
+        ENVIRONMENT,
+        _environment(),
+    ]
     return "\n".join(parts)
 
 
@@ -41,11 +49,21 @@ def _option(name: str, option: dict[str, Any]) -> str:
 def _connection(kind: dict[str, Any]) -> str:
     form = kind["ui-field-behaviour"]
     names = form["relabeling"]
-    rows = [[code(field), names.get(field, field), text] for field, text in form["placeholders"].items()]
-    rows += [[code(field), names[field], ""] for field in names if field not in form["placeholders"]]
+    rows = [
+        [code(field), names.get(field, field), text] for field, text in form["placeholders"].items()
+    ]
+    rows += [
+        [code(field), names[field], ""] for field in names if field not in form["placeholders"]
+    ]
     for field, shape in kind.get("conn-fields", {}).items():
         values = ", ".join(code(value) for value in shape["schema"].get("enum", ()))
-        rows.append([f"`extra`: {code(field)}", shape["label"], f"{sentence(shape['description'])} One of {values}."])
+        rows.append(
+            [
+                f"`extra`: {code(field)}",
+                shape["label"],
+                f"{sentence(shape['description'])} One of {values}.",
+            ]
+        )
     title = f"### {kind['hook-name']}: type `{kind['connection-type']}`\n"
     return f"{title}\n{table(['field', 'label in the form', 'what to write, or an example'], rows)}"
 

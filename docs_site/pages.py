@@ -1,4 +1,7 @@
-"""Which pages the site has, and where each lies on it. ``staged`` writes them all into a folder for the builder."""
+"""Which pages the site has, and where each lies on it.
+
+``staged`` writes them all into a folder for the builder.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".md": "markdown
 
 
 def staged(folder: Path) -> list[str]:
-    """Write all pages and their pictures into the folder, made empty before; returns the paths of the pages.
+    """Write all pages and their pictures into the folder, made empty before;
+    returns the paths of the pages.
 
     Raises ValueError: a page links to a file that is not there.
     """
@@ -56,7 +60,9 @@ def _written() -> Iterator[str]:
 
 
 def _linker(page: str, place: str, sources: set[str]) -> Callable[[str], str]:
-    """Gives the target of a link on the site; a linked file that is no page gets one, and is added to ``sources``."""
+    """Gives the target of a link on the site; a linked file that is no page gets one,
+    and is added to ``sources``.
+    """
 
     def link(target: str) -> str:
         path, mark, anchor = target.partition("#")
@@ -83,10 +89,17 @@ def _source(path: str) -> str:
     """A page that shows a file, or lists what a folder holds."""
     file = ROOT / path
     if file.is_dir():
-        names = sorted(each.name for each in file.iterdir() if not each.name.startswith((".", "__pycache__")))
-        return f"# {path}\n\nThe folder `{path}` of the repository holds:\n\n" + "".join(f"- `{n}`\n" for n in names)
+        names = sorted(
+            each.name for each in file.iterdir() if not each.name.startswith((".", "__pycache__"))
+        )
+        return f"# {path}\n\nThe folder `{path}` of the repository holds:\n\n" + "".join(
+            f"- `{n}`\n" for n in names
+        )
     language = LANGUAGES.get(file.suffix, "text")
-    return f"# {file.name}\n\n`{path}` in the repository:\n\n``````{language}\n{file.read_text()}``````\n"
+    return (
+        f"# {file.name}\n\n`{path}` in the"
+        f" repository:\n\n``````{language}\n{file.read_text()}``````\n"
+    )
 
 
 def _write(path: Path, text: str) -> None:

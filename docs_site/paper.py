@@ -1,4 +1,6 @@
-"""The page from the paper to the functions: which code names which equation, algorithm or section in its docstring."""
+"""The page from the paper to the functions: which code names which equation,
+algorithm or section in its docstring.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ WHAT = {
     "Section 7": "other GPUs",
 }
 _PLACES = re.compile(
-    r"(?P<kind>Eq\. |Algorithms? |[Ss]ections? )(?P<numbers>\d+(?:\.\d+)?(?:(?:, | to | and )\d+(?:\.\d+)?)*)"
+    r"(?P<kind>Eq\. |Algorithms? |[Ss]ections? )(?P<numbers>\d+(?:\.\d+)?(?:(?:, | to | and"
+    r" )\d+(?:\.\d+)?)*)"
 )
 
 
@@ -67,7 +70,9 @@ def docstrings() -> Iterator[tuple[str, str]]:
 
 
 def _of(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (
+        text := ast.get_docstring(node)
+    ):
         yield name, text
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-NOT_RUN = re.compile(r"^<!-- not run: (.+) -->$")  # before a code block that no test executes, with the reason
+# before a code block that no test executes, with the reason
+NOT_RUN = re.compile(r"^<!-- not run: (.+) -->$")
 _FENCE = re.compile(r"^ *(```+)")
 _LINK = re.compile(r"(?<!`)(!?\[[^\]]*\])\(([^)\s]+)\)")
 _CODE = re.compile(r"(`+)(?:.(?!\1))*.?\1")
@@ -52,7 +53,8 @@ def _begins_block(before: str, line: str) -> bool:
 
 def _linked(line: str, link: Callable[[str], str]) -> str:
     """The line with its relative links replaced, those within code left alone."""
-    parts, end = [], 0
+    parts = []
+    end = 0
     for code in _CODE.finditer(line):
         if "](" in line[end : code.start()] or not _inside_label(line, code.start(), code.end()):
             parts += [_replaced(line[end : code.start()], link), code[0]]
@@ -62,7 +64,8 @@ def _linked(line: str, link: Callable[[str], str]) -> str:
 
 def _inside_label(line: str, start: int, end: int) -> bool:
     """Whether the code is a part of a link's label, as in [`name`](page.md)."""
-    opened, closed = line.rfind("[", 0, start), line.rfind("]", 0, start)
+    opened = line.rfind("[", 0, start)
+    closed = line.rfind("]", 0, start)
     return opened > closed and re.match(r"[^\[\]]*\]\(", line[end:]) is not None
 
 

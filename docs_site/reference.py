@@ -51,9 +51,8 @@ def job() -> str:
 
 def run() -> str:
     """The handle of a run."""
-    words = (
-        "The handle of a run, which a training function gets. How often it is called: [three ways](../operators.md)."
-    )
+    words = "The handle of a run, which a training function gets. How often it is called: "
+    words += "[three ways](../operators.md)."
     return _api("ZeusRun", words, (("", ["ZeusRun"]),))
 
 
@@ -66,7 +65,10 @@ def operators() -> str:
 def others() -> str:
     """All other public names."""
     version = import_module(PACKAGE).__version__
-    words = f"Everything else that the package exports. `airflow_provider_zeus.__version__` here is `{version}`."
+    words = (
+        "Everything else that the package exports. `airflow_provider_zeus.__version__` here is"
+        f" `{version}`."
+    )
     return _api("Hooks, errors", words, OTHERS)
 
 
@@ -76,7 +78,12 @@ def _api(title: str, words: str, named: Named) -> str:
     for heading, names in named:
         lines += [f"## {heading}", ""] if heading else []
         for name in names:
-            lines += [f"::: {PACKAGE}.{name}", "    options:", f"      heading_level: {3 if heading else 2}", ""]
+            lines += [
+                f"::: {PACKAGE}.{name}",
+                "    options:",
+                f"      heading_level: {3 if heading else 2}",
+                "",
+            ]
     return "\n".join(lines)
 
 

@@ -19,7 +19,12 @@ JSON, errors too. Limits of time, memory and number: [the tab](../cost-page.md).
 def page() -> str:
     """Each route with its method, its permission and what it answers."""
     rows = [
-        [code(" ".join(sorted(route.methods or ()))), code(f"/zeus{route.path}"), who(route), sentence(_first(route))]
+        [
+            code(" ".join(sorted(route.methods or ()))),
+            code(f"/zeus{route.path}"),
+            who(route),
+            sentence(_first(route)),
+        ]
         for route in routes()
     ]
     return f"{HEAD}\n{table(['method', 'path', 'who', 'what'], rows)}"

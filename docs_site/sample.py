@@ -1,4 +1,6 @@
-"""A few real runs of a small job on a simulated GPU: the reference shows what they push and send, name by name."""
+"""A few real runs of a small job on a simulated GPU:
+the reference shows what they push and send, name by name.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Sample:
 
 @cache
 def sample(device: str = "simulated:v100/shufflenet") -> Sample:
-    """Train a job on a device a few times, with a trial log of its own in a folder for temporary files."""
+    """Train a job on a device a few times,
+    with a trial log of its own in a folder for temporary files.
+    """
     spec = ZeusJob(
         batch_sizes=list(EPOCHS),
         default_batch_size=32,
@@ -56,9 +60,13 @@ def sample(device: str = "simulated:v100/shufflenet") -> Sample:
 
 
 def _run(store: SqlStore, spec: ZeusJob, number: int, folder: Path) -> Sample:
-    config = ZeusConfig(state_dir=folder, heartbeat_s=15, lease_s=90, cpu_watts=None, power_read_only=False)
+    config = ZeusConfig(
+        state_dir=folder, heartbeat_s=15, lease_s=90, cpu_watts=None, power_read_only=False
+    )
     device = device_of(spec, folder)
-    origin = Origin(dag_id="sales", run_id=f"2026-01-{number:02}", task_id="train", run_type="scheduled")
+    origin = Origin(
+        dag_id="sales", run_id=f"2026-01-{number:02}", task_id="train", run_type="scheduled"
+    )
     asked = store.ask(
         AskRequest(
             job=spec,
@@ -69,11 +77,15 @@ def _run(store: SqlStore, spec: ZeusJob, number: int, folder: Path) -> Sample:
             lease_s=config.lease_s,
         )
     )
-    reporter = ResultReporter(store, AirflowVariables(), asked.trial, lease_s=config.lease_s, state_dir=folder)
+    reporter = ResultReporter(
+        store, AirflowVariables(), asked.trial, lease_s=config.lease_s, state_dir=folder
+    )
     plan = plan_of(asked, config, device=device)
     ZeusRun.from_plan(plan, sink=reporter, device=device).train(_train)
     cost = reporter.cost_xcom()
-    run = with_log(RunFigures(cost=cost, ended=reporter.ended), store.trials("sales.train"), store.profile)
+    run = with_log(
+        RunFigures(cost=cost, ended=reporter.ended), store.trials("sales.train"), store.profile
+    )
     sent = [*trial_metrics(run.ended, run.newest), *job_metrics(run)]
     return Sample(decision=decision_xcom(asked.trial, store), cost=cost, metrics=sent)
 

@@ -1,9 +1,10 @@
-"""``python3 -m tests.checks [nightly [TEST ...]]``: the parts of a check, one after the other, and what came of them.
+"""``python3 -m tests.checks [nightly [TEST ...]]``: the parts of a check, one after the other,
+and what came of them.
 
-Each part is a ``make`` target that anybody can run. A part that fails does not keep the next one from running. One
-that takes longer than its limit is ended; its test processes write the stacks of their threads first
-(:mod:`tests.run_order`).
-Standard library only, and any Python 3: it runs before anything is installed.
+Each part is a ``make`` target that anybody can run. A part that fails does not keep the next one
+from running. One that takes longer than its limit is ended; its test processes write the stacks of
+their threads first (:mod:`tests.run_order`). Standard library only, and any Python 3:
+it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,16 @@ from typing import NamedTuple
 RESULTS = Path("test-results")
 ORDER = RESULTS / "order"  # of the test processes (tests.run_order)
 DYING_S = 15  # at most, for stacks to be written before a part that hangs is killed
-SLOWEST, FAILURES, FRAMES = 10, 8, 4  # lines of the closing block
+# lines of the closing block
+SLOWEST = 10
+FAILURES = 8
+FRAMES = 4
 
 
 class Part(NamedTuple):
-    """``make`` with its targets; its limit is three times and more what they take on two idle cores."""
+    """``make`` with its targets; its limit is three times and more what they take on two idle
+    cores.
+    """
 
     name: str
     make: str
@@ -47,7 +53,8 @@ class Ended(NamedTuple):
 
 
 CHECK = (
-    Part("test-lowest", "--jobs 2 lint test-lowest", 20 * 60),  # side by side: pip and mypy keep one core busy each
+    # side by side: pip and mypy keep one core busy each
+    Part("test-lowest", "--jobs 2 lint test-lowest", 20 * 60),
     Part("test", "test", 20 * 60),
     Part("test-slow", "test-slow", 40 * 60),
 )
@@ -80,7 +87,9 @@ def keep_stacks(part: Part) -> None:
     """Wait until each test process has written its stacks, and keep them."""
     kept = RESULTS / f"order-{part.name}"
     until_s = time.monotonic() + DYING_S
-    while time.monotonic() < until_s and not all(innermost(stacks) for stacks in ORDER.glob("*.stacks")):
+    while time.monotonic() < until_s and not all(
+        innermost(stacks) for stacks in ORDER.glob("*.stacks")
+    ):
         time.sleep(0.1)
     shutil.rmtree(kept, ignore_errors=True)
     if ORDER.exists():
@@ -110,7 +119,9 @@ def tests_of(part: Part) -> list[tuple[float, str, str]]:
 
 
 def hung(part: Part) -> list[str]:
-    """Where each test process of a part stood when it was ended: its test, and the innermost calls."""
+    """Where each test process of a part stood when it was ended: its test,
+    and the innermost calls.
+    """
     lines = []
     for stacks in sorted((RESULTS / f"order-{part.name}").glob("*.stacks")):
         tests = stacks.with_suffix(".txt").read_text().splitlines()
@@ -123,8 +134,16 @@ def closing(ended: list[Ended]) -> list[str]:
     """At most some forty lines: each part with its time, what failed and why, the slowest tests."""
     lines = ["", "=== parts"]
     for part, status, took_s in ended:
-        said = "passed" if status == 0 else "FAILED" if status is not None else f"ENDED after {part.limit_s // 60} min"
-        lines.append(f"{int(took_s) // 60:4d}:{int(took_s) % 60:02d} min  {said:<8}  make {part.make}")
+        said = (
+            "passed"
+            if status == 0
+            else "FAILED"
+            if status is not None
+            else f"ENDED after {part.limit_s // 60} min"
+        )
+        lines.append(
+            f"{int(took_s) // 60:4d}:{int(took_s) % 60:02d} min  {said:<8}  make {part.make}"
+        )
     lines.append(f"{int(sum(e.took_s for e in ended)) // 60:4d} min in all")
     slowest = sorted((test for e in ended for test in tests_of(e.part)), reverse=True)[:SLOWEST]
     lines += ["=== slowest tests", *(f"{seconds:6.1f} s  {name}" for seconds, name, _ in slowest)]
@@ -134,24 +153,36 @@ def closing(ended: list[Ended]) -> list[str]:
         lines += [f"    {name}: {why[:160]}" for name, why in failed[:FAILURES]]
         lines += [f"    and {len(failed) - FAILURES} more"] if len(failed) > FAILURES else []
         lines += hung(each.part) if each.status is None else []
-        lines += [] if failed or each.status is None else ["    no test failed: see what it printed above"]
+        lines += (
+            []
+            if failed or each.status is None
+            else ["    no test failed: see what it printed above"]
+        )
     return lines
 
 
 def nightly_line(ended: list[Ended]) -> str:
     """Date, commit and parts of a nightly run: what is quoted of it."""
     git = ("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "no commit"
-    parts = (f"make {e.part.make} {'passed' if e.fine else 'FAILED'} in {e.took_s / 60:.0f} min" for e in ended)
+    commit = (
+        subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+        or "no commit"
+    )
+    parts = (
+        f"make {e.part.make} {'passed' if e.fine else 'FAILED'} in {e.took_s / 60:.0f} min"
+        for e in ended
+    )
     return f"{time.strftime('%Y-%m-%d')} {commit}: {'; '.join(parts)}"
 
 
 def main(arguments: list[str]) -> int:
     """Run all parts; 1 where one failed.
 
-    :param arguments: none: the check of a change; ``nightly``, and perhaps the tests that alone are to run.
+    :param arguments: none: the check of a change; ``nightly``,
+        and perhaps the tests that alone are to run.
     """
-    nightly, only = arguments[:1] == ["nightly"], " ".join(arguments[1:])
+    nightly = arguments[:1] == ["nightly"]
+    only = " ".join(arguments[1:])
     for old in RESULTS.glob("*.xml"):
         old.unlink()
     parts = NIGHTLY if nightly else CHECK

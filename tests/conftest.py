@@ -1,4 +1,6 @@
-"""An Airflow of the tests' own: one home and one migrated metadata database per test process, no servers."""
+"""An Airflow of the tests' own: one home and one migrated metadata database per test process,
+no servers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,6 @@ from hypothesis import settings
 
 from tests.postgres import database, postgres  # noqa: F401
 from tests.run_order import pytest_configure  # noqa: F401
-from tests.timetable import pytest_collection_modifyitems, pytest_terminal_summary, pytest_xdist_make_scheduler  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.fake_nvml import FakeNvml
@@ -32,6 +33,9 @@ os.environ.update(
     AIRFLOW_HOME=str(_HOME),
     AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT="600",  # Airflow's 30 s say how busy the host is
     AIRFLOW__CORE__DAGS_FOLDER=str(_HOME / "dags"),
+    # A command of Airflow that a test runs here writes a key into airflow.cfg. Processes that
+    # start later would write Variables with it, which this process has no key to read.
+    AIRFLOW__CORE__FERNET_KEY="",
     AIRFLOW__CORE__LOAD_EXAMPLES="False",
     AIRFLOW__CORE__UNIT_TEST_MODE="False",
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
@@ -40,13 +44,14 @@ os.environ.update(
     ZEUS_POWERCAP=str(_HOME / "powercap"),  # nor the counters of this host's processors
 )
 (_HOME / "dags").mkdir()
-if "PYTEST_XDIST_WORKER" not in os.environ:  # temporary folders of this run alone: another pytest closes those it finds
+# temporary folders of this run alone: another pytest closes those it finds
+if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.mkdtemp(prefix="zt-")  # a socket's path is short
     atexit.register(shutil.rmtree, os.environ["PYTEST_DEBUG_TEMPROOT"], ignore_errors=True)
 
 
-# How long an example takes says how busy the host is. Each run draws other examples; more of them, as each night:
-# pytest --hypothesis-profile thorough
+# How long an example takes says how busy the host is. Each run draws other examples; more of them,
+# as each night: pytest --hypothesis-profile thorough
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.register_profile("any host", deadline=None, max_examples=15)
 settings.load_profile("any host")
@@ -55,7 +60,9 @@ gc.disable()  # while all tests are imported
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: no collection of garbage looks at it again, which took a second each time."""
+    """What was imported stays: no collection of garbage looks at it again,
+    which took a second each time.
+    """
     gc.freeze()
     gc.enable()
 
@@ -74,7 +81,8 @@ def airflow_home() -> Path:
     from airflow.sdk.execution_time import supervisor
     from airflow.utils import db
 
-    airflow_settings.engine.dispose()  # of a test that looked for a Variable before there were tables
+    # of a test that looked for a Variable before there were tables
+    airflow_settings.engine.dispose()
     migrated = Path(os.environ["PYTEST_DEBUG_TEMPROOT"]) / "airflow.db"
     with migrated.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -87,14 +95,17 @@ def airflow_home() -> Path:
             db.initdb()
             airflow_settings.engine.dispose()
             shutil.copy(_HOME / "airflow.db", migrated)
-    if not hasattr(supervisor.in_process_api_server, "cache_clear"):  # older ones make it for each task of dag.test()
+    # older ones make it for each task of dag.test()
+    if not hasattr(supervisor.in_process_api_server, "cache_clear"):
         supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
     return _HOME
 
 
 @pytest.fixture(scope="session")
 def airflow_app(airflow_home: Path) -> Iterator[Any]:
-    """``airflow api-server`` without a server, with our plugin in it and logins on. To make it takes seconds.
+    """``airflow api-server`` without a server, with our plugin in it and logins on.
+
+    To make it takes seconds.
 
     Here, since a session's fixture that another file imports is made anew for that file.
     """
@@ -117,36 +128,18 @@ def airflow_app(airflow_home: Path) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What one test leaves in this process, no other finds: whatever their order, each passes or fails alike.
+    """What one test leaves in this process, no other finds: whatever their order,
+    each passes or fails alike.
 
-    That is the environment, the supervisor that ``dag.test()`` leaves behind, what Airflow's log masks, who hears
-    torch's steps, whether NVML hangs, loggers that commands and migrations set up, and the Variables of the metadata
-    database, which serves many tests.
+    That is the environment, the supervisor that ``dag.test()`` leaves behind, what Airflow's log
+    masks, who hears torch's steps, whether NVML hangs, loggers that commands and migrations set up,
+    and the Variables of the metadata database, which serves many tests.
     """
     environment = dict(os.environ)
     yield
-    for name in {*os.environ, *environment} - {"PYTEST_CURRENT_TEST"}:
-        if name not in environment:
-            del os.environ[name]
-        elif os.environ.get(name) != environment[name]:
-            os.environ[name] = environment[name]
-    if hasattr(runner := sys.modules.get("airflow.sdk.execution_time.task_runner"), "SUPERVISOR_COMMS"):
-        del runner.SUPERVISOR_COMMS
-    for copy in ("airflow.sdk._shared.secrets_masker", "airflow._shared.secrets_masker"):
-        if copy in sys.modules:
-            sys.modules[copy].reset_secrets_masker()
-    if library := sys.modules.get("airflow_provider_zeus.power.nvml.library"):
-        library._Silence.why = ""
-    if listener := sys.modules.get("airflow_provider_zeus.training.torch_listener"):
-        for hearing in listener._hearings:  # of a training whose end was made to fail
-            listener._end(hearing)
-    if logging.root.manager.disable:
-        logging.disable(logging.NOTSET)
-    for name, each in list(logging.root.manager.loggerDict.items()):
-        if name.startswith("airflow_provider_zeus") and isinstance(each, logging.Logger):
-            each.disabled, each.propagate = False, True
-            if each.level:  # to set one clears the caches of all loggers
-                each.setLevel(logging.NOTSET)
+    _give_back_environment(environment)
+    _forget_what_modules_hold()
+    _give_back_loggers()
     if "airflow_home" in request.fixturenames:
         from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
@@ -155,9 +148,48 @@ def _as_in_a_new_process(request: pytest.FixtureRequest) -> Iterator[None]:
             port.delete(key)
 
 
+def _give_back_environment(before: dict[str, str]) -> None:
+    for name in {*os.environ, *before} - {"PYTEST_CURRENT_TEST"}:
+        if name not in before:
+            del os.environ[name]
+        elif os.environ.get(name) != before[name]:
+            os.environ[name] = before[name]
+
+
+def _forget_what_modules_hold() -> None:
+    """Of modules that are imported already alone: to import them here would slow each test."""
+    runner = sys.modules.get("airflow.sdk.execution_time.task_runner")
+    if hasattr(runner, "SUPERVISOR_COMMS"):
+        del runner.SUPERVISOR_COMMS
+    for copy in ("airflow.sdk._shared.secrets_masker", "airflow._shared.secrets_masker"):
+        if copy in sys.modules:
+            sys.modules[copy].reset_secrets_masker()
+    library = sys.modules.get("airflow_provider_zeus.power.nvml.library")
+    if library:
+        library._Silence.why = ""
+    listener = sys.modules.get("airflow_provider_zeus.training.torch_listener")
+    if listener:
+        for hearing in listener._hearings:  # of a training whose end was made to fail
+            listener._end(hearing)
+
+
+def _give_back_loggers() -> None:
+    if logging.root.manager.disable:
+        logging.disable(logging.NOTSET)
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if not isinstance(logger, logging.Logger):
+            continue
+        if not name.startswith("airflow_provider_zeus"):
+            continue
+        logger.disabled = False
+        logger.propagate = True
+        if logger.level:  # to set one clears the caches of all loggers
+            logger.setLevel(logging.NOTSET)
+
+
 @pytest.fixture(scope="session")
 def empty_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite trial log without rows: copying it is quick, making its tables is not."""
+    """An SQLite run log without rows: copying it is quick, making its tables is not."""
     from airflow_provider_zeus.store.sql.store import SqlStore
 
     path = tmp_path_factory.mktemp("migrated") / "zeus.db"

@@ -1,7 +1,8 @@
 """``docs/grafana.json`` on metrics that a real Prometheus holds, and a picture of its panels.
 
-A collector is stood in for: :func:`openmetrics` adds up counters, keeps gauges and names both as the OpenTelemetry
-collector's Prometheus exporter does. Storing, PromQL and the answers are Prometheus's own.
+A collector is stood in for: :func:`openmetrics` adds up counters, keeps gauges and names both as
+the OpenTelemetry collector's Prometheus exporter does. Storing,
+PromQL and the answers are Prometheus's own.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from tests.receivers import Point
 
 ROOT = Path(__file__).parents[1]
 DASHBOARD = ROOT / "docs" / "grafana.json"
-PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
-DAY_S, STEP_S = 86_400, 3600
+PROMETHEUS = shutil.which("prometheus")
+PROMTOOL = shutil.which("promtool")
+DAY_S = 86_400
+STEP_S = 3600
 UNITS = {"joule": "J", "s": "s", "watt": "W", "percentunit": "1 = 100 %"}
 WHY_NOT = "no prometheus and promtool on PATH (Debian: apt-get install prometheus)"
 
@@ -47,12 +50,16 @@ def expression(panel: Mapping[str, Any], range_s: int) -> str:
 
 
 def prometheus_name(point: Point) -> str:
-    """The name that the collector's Prometheus exporter gives: dots become ``_``, a counter ends in ``_total``."""
+    """The name that the collector's Prometheus exporter gives: dots become ``_``,
+    a counter ends in ``_total``.
+    """
     return point.name.replace(".", "_") + ("_total" if point.kind == "counter" else "")
 
 
 def openmetrics(runs: Runs, end_s: int, gap_s: int = DAY_S) -> str:
-    """A run each ``gap_s``, the last one ``gap_s`` before the end; between two the collector shows what it holds."""
+    """A run each ``gap_s``, the last one ``gap_s`` before the end;
+    between two the collector shows what it holds.
+    """
     samples: dict[tuple[str, str], list[str]] = {}
     held: dict[tuple[str, str], float] = {}
     kinds: dict[str, str] = {}
@@ -91,8 +98,16 @@ def prometheus(folder: Path, text: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={data}", "--query.lookback-delta=2h"]
-    options += [f"--web.listen-address={address}", "--storage.tsdb.retention.time=1y", "--log.level=error"]
+    options = [
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={data}",
+        "--query.lookback-delta=2h",
+    ]
+    options += [
+        f"--web.listen-address={address}",
+        "--storage.tsdb.retention.time=1y",
+        "--log.level=error",
+    ]
     with (folder / "prometheus.log").open("wb") as log:
         server = subprocess.Popen([PROMETHEUS, *options], stdout=log, stderr=log)
         try:
@@ -116,14 +131,19 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], most_s: float = 60.0) -
 
 
 def asked(url: str, panel: Mapping[str, Any], end_s: int, range_s: int) -> list[dict[str, Any]]:
-    """What Prometheus answers to a panel: series with their points, or with one value. Raises HTTPError: bad PromQL."""
+    """What Prometheus answers to a panel: series with their points, or with one value.
+
+    Raises HTTPError: bad PromQL.
+    """
     query: dict[str, Any] = {"query": expression(panel, range_s)}
     instant = bool(panel["targets"][0].get("instant"))
     if instant:
         query |= {"time": end_s - STEP_S}
     else:
         query |= {"start": end_s - range_s, "end": end_s - STEP_S, "step": STEP_S}
-    address = f"{url}/api/v1/{'query' if instant else 'query_range'}?{urllib.parse.urlencode(query)}"
+    address = (
+        f"{url}/api/v1/{'query' if instant else 'query_range'}?{urllib.parse.urlencode(query)}"
+    )
     with urllib.request.urlopen(address, timeout=60) as answer:
         found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
     return found
@@ -143,7 +163,11 @@ def chart(panel: Mapping[str, Any], series: Sequence[Mapping[str, Any]]) -> dict
     common = {"title": {"text": panel["title"], "textStyle": {"fontSize": 13}}, "animation": False}
     if panel["type"] == "bargauge":
         names = [legend(panel, s["metric"]) for s in series]
-        bars = {"type": "bar", "data": [float(s["value"][1]) for s in series], "label": {"show": True}}
+        bars = {
+            "type": "bar",
+            "data": [float(s["value"][1]) for s in series],
+            "label": {"show": True},
+        }
         axes = {"xAxis": {"name": unit}, "yAxis": {"type": "category", "data": names}}
         return {**common, **axes, "grid": {"left": 190, "right": 60}, "series": [bars]}
     lines = [
@@ -157,7 +181,13 @@ def chart(panel: Mapping[str, Any], series: Sequence[Mapping[str, Any]]) -> dict
         for s in series
     ]
     axes = {"xAxis": {"type": "time"}, "yAxis": {"type": "value", "name": unit, "scale": True}}
-    return {**common, **axes, "grid": {"left": 80}, "legend": {"bottom": 0, "type": "scroll"}, "series": lines}
+    return {
+        **common,
+        **axes,
+        "grid": {"left": 80},
+        "legend": {"bottom": 0, "type": "scroll"},
+        "series": lines,
+    }
 
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>body{margin:8px;display:grid;gap:8px;

@@ -1,8 +1,8 @@
 """An API server of Kubernetes on 127.0.0.1 that runs each pod as a process of this host, for tests.
 
-Airflow's operator talks to it by the real client. A pod that is created must fit the schema of Kubernetes. Its
-container ``base`` gets the pod's variables and nothing of this process's environment; paths of the image are those of
-``files``.
+Airflow's operator talks to it by the real client. A pod that is created must fit the schema of
+Kubernetes. Its container ``base`` gets the pod's variables and nothing of this process's
+environment; paths of the image are those of ``files``.
 """
 
 from __future__ import annotations
@@ -53,14 +53,26 @@ class Pod:
         """The pod as the API shows it."""
         code = None if self.process is None else self.process.poll()
         if self.unpullable:
-            phase, state = "Pending", {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
+            phase = "Pending"
+            state = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
         elif code is None:
-            phase, state = "Running", {"running": {"startedAt": now()}}
+            phase = "Running"
+            state = {"running": {"startedAt": now()}}
         else:
-            ended = {"exitCode": code if code >= 0 else 128 - code, "reason": "Error" if code else "Completed"}
+            ended = {
+                "exitCode": code if code >= 0 else 128 - code,
+                "reason": "Error" if code else "Completed",
+            }
             ended |= {"startedAt": now(), "finishedAt": now()}
-            phase, state = ("Failed" if code else "Succeeded"), {"terminated": ended}
-        container = {"name": "base", "image": "x", "imageID": "x", "ready": phase == "Running", "restartCount": 0}
+            phase = "Failed" if code else "Succeeded"
+            state = {"terminated": ended}
+        container = {
+            "name": "base",
+            "image": "x",
+            "imageID": "x",
+            "ready": phase == "Running",
+            "restartCount": 0,
+        }
         status = {"phase": phase, "containerStatuses": [{**container, "state": state}]}
         return {"apiVersion": "v1", "kind": "Pod", **self.body, "status": status}
 
@@ -75,11 +87,14 @@ class FakeKubernetes:
     """A running API server. ``before_start`` is called with each new pod and may make it fail."""
 
     def __init__(self, folder: Path, files: Mapping[str, Path]) -> None:
-        self.folder, self.files = folder, files
+        self.folder = folder
+        self.files = files
         self.pods: list[Pod] = []  # also those that were deleted
         self.deleted: list[str] = []
         self.before_start: Callable[[Pod, int], None] = lambda pod, number: None
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"cluster": self}))
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Bound", (Handler,), {"cluster": self})
+        )
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
@@ -133,7 +148,11 @@ class Handler(BaseHTTPRequestHandler):
         if parts[-1] == "events":
             self._answer({"apiVersion": "v1", "kind": "EventList", "metadata": {}, "items": []})
         elif parts[-1] == "pods":
-            fits = [p.document() for p in self.cluster.present() if selected(p, query.get("labelSelector", [""])[0])]
+            fits = [
+                p.document()
+                for p in self.cluster.present()
+                if selected(p, query.get("labelSelector", [""])[0])
+            ]
             self._answer({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": fits})
         elif parts[-1] == "log":
             self._log(self._pod(parts[-2]))
@@ -145,7 +164,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self._answer(self.cluster.create(self._body()), 201)
         except kubernetes_validate.ValidationError as error:
-            self._answer({"kind": "Status", "status": "Failure", "message": error.message, "code": 422}, 422)
+            self._answer(
+                {"kind": "Status", "status": "Failure", "message": error.message, "code": 422}, 422
+            )
 
     def do_PATCH(self) -> None:
         pod = self._pod(self._asked()[0][-1])
@@ -153,7 +174,9 @@ class Handler(BaseHTTPRequestHandler):
         if pod is None:
             self._missing()
             return
-        pod.body["metadata"].setdefault("labels", {}).update(body.get("metadata", {}).get("labels", {}))
+        pod.body["metadata"].setdefault("labels", {}).update(
+            body.get("metadata", {}).get("labels", {})
+        )
         self._answer(pod.document())
 
     def do_DELETE(self) -> None:
@@ -189,7 +212,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def _missing(self) -> None:
-        self._answer({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}, 404)
+        self._answer(
+            {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}, 404
+        )
 
     def _log(self, pod: Pod | None) -> None:
         """The container's output, complete once it has ended."""

@@ -1,9 +1,11 @@
-"""The routes of ``zeusd`` (zeus 0.16) that set power limits, strictly, on the driver of this process.
+"""The routes of ``zeusd`` (zeus 0.16) that set power limits, strictly,
+on the driver of this process.
 
-``python -m tests.fake_zeusd SOCKET [--groups gpu-read,gpu-control] [--token TOKEN] [--scopes gpu-control]``: an HTTP
-server on a Unix socket. As the daemon does, it knows GPUs by their index, takes its arguments from the query string,
-refuses unknown, missing and malformed ones with 400, routes of API groups that are off with 404, missing or wrong
-tokens with 401, missing scopes with 403, and answers 200 with an empty body when a limit was set. Needs pynvml alone.
+``python -m tests.fake_zeusd SOCKET [--groups gpu-read,gpu-control] [--token TOKEN] [--scopes
+gpu-control]``: an HTTP server on a Unix socket. As the daemon does, it knows GPUs by their index,
+takes its arguments from the query string, refuses unknown, missing and malformed ones with 400,
+routes of API groups that are off with 404, missing or wrong tokens with 401, missing scopes with
+403, and answers 200 with an empty body when a limit was set. Needs pynvml alone.
 """
 
 from __future__ import annotations
@@ -31,7 +33,13 @@ class Handler(BaseHTTPRequestHandler):
     options: argparse.Namespace
 
     def do_GET(self) -> None:
-        self._answer({"/discover": self._discover, "/auth/whoami": self._whoami, "/gpu/get_power_limit": self._limits})
+        self._answer(
+            {
+                "/discover": self._discover,
+                "/auth/whoami": self._whoami,
+                "/gpu/get_power_limit": self._limits,
+            }
+        )
 
     def do_POST(self) -> None:
         self._answer({"/gpu/set_power_limit": self._set})
@@ -41,14 +49,20 @@ class Handler(BaseHTTPRequestHandler):
         try:
             if asked.path not in routes:
                 raise RefusedError(404, "")
-            body = routes[asked.path](dict(parse_qsl(asked.query, strict_parsing=bool(asked.query))))
-            status, text = 200, json.dumps(body) if body is not None else ""
+            body = routes[asked.path](
+                dict(parse_qsl(asked.query, strict_parsing=bool(asked.query)))
+            )
+            status = 200
+            text = json.dumps(body) if body is not None else ""
         except RefusedError as error:
-            status, text = error.status, str(error)
+            status = error.status
+            text = str(error)
         except ValueError as error:
-            status, text = 400, f"Query deserialize error: {error}"
+            status = 400
+            text = f"Query deserialize error: {error}"
         except pynvml.NVMLError as error:
-            status, text = STATUS.get(error.value, 500), f"NVML error: {error}"
+            status = STATUS.get(error.value, 500)
+            text = f"NVML error: {error}"
         data = text.encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -102,7 +116,9 @@ class Handler(BaseHTTPRequestHandler):
             raise RefusedError(403, '{"error":"insufficient scope"}')
 
     def _gpus(self) -> list[Any]:
-        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
 
     def address_string(self) -> str:
         return "a Unix socket"

@@ -1,4 +1,6 @@
-"""A folder on a disk that is full: a real tmpfs where this user may mount one, else a limit on the size of files."""
+"""A folder on a disk that is full: a real tmpfs where this user may mount one,
+else a limit on the size of files.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,18 @@ def full_disk(kind: str, folder: Path) -> Iterator[FullDisk]:
         return
     try:
         mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)], capture_output=True, text=True
+            ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)],
+            capture_output=True,
+            text=True,
         )
         problem = mounted.stderr.strip() if mounted.returncode else ""
     except OSError as error:
         problem = str(error)
     if problem:
-        pytest.skip(f"no tmpfs may be mounted here ({problem}), so no file system of the test's own can be full")
+        pytest.skip(
+            f"no tmpfs may be mounted here ({problem}), so no file system of the test's own can be"
+            " full"
+        )
     try:
         filler = folder / "filler"
         with filler.open("wb", buffering=0) as file:

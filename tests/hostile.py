@@ -1,4 +1,6 @@
-"""Documents that someone spoilt: one of ours with a few of its parts replaced, removed or added, or cut as a text."""
+"""Documents that someone spoilt: one of ours with a few of its parts replaced,
+removed or added, or cut as a text.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,28 @@ from airflow_provider_zeus.errors import ZeusError
 HOSTILE = settings(
     derandomize=True,
     max_examples=max(50, settings().max_examples),
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.data_too_large,
+    ],
 )
 
 LEAVES: list[Any] = [
-    *(None, True, False, "", "x", "12", "\0", "\ud800", "é\n", "{{ x }}", "' OR 1=1 --", "a" * 5_000),
+    *(
+        None,
+        True,
+        False,
+        "",
+        "x",
+        "12",
+        "\0",
+        "\ud800",
+        "é\n",
+        "{{ x }}",
+        "' OR 1=1 --",
+        "a" * 5_000,
+    ),
     *(0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**400, 0.5, -0.0, 1e-320, 1e308, -1e308, 1e15),
     *([], {}, [None], [[]], [1, 2], {"a": 1}, {"": None}, [{}]),
 ]
@@ -51,7 +70,9 @@ _SHARP = ["\0", "\ud800", None, -1, 2**31, 2**63, 1e-320]  # what passes for tex
 
 
 def each_change(document: Any) -> Any:
-    """``document`` with one of its parts replaced or left out, for every part and what is most like one of ours."""
+    """``document`` with one of its parts replaced or left out,
+    for every part and what is most like one of ours.
+    """
     for index in range(len(list(_places(document)))):
         for leaf in [*_SHARP, _Gone]:
             changed = deepcopy(document)
@@ -72,7 +93,9 @@ def texts(document: Any) -> st.SearchStrategy[str]:
     whole = json.dumps(document)
     cut = st.integers(0, len(whole)).map(lambda n: whole[:n])
     deep = st.sampled_from(["[" * 5_000, '{"v":' * 5_000, whole[:-1] + ',"x":' + "[" * 5_000])
-    odd = st.sampled_from(["", " ", "NaN", "null", "1" * 5_000, '{"v": 1}', '{"v": 1, "v": 2}', "\ufeff" + whole])
+    odd = st.sampled_from(
+        ["", " ", "NaN", "null", "1" * 5_000, '{"v": 1}', '{"v": 1, "v": 2}', "\ufeff" + whole]
+    )
     return st.one_of(*[spoilt(document).map(_dumped)] * 6, cut, odd, deep, st.text(max_size=50))
 
 

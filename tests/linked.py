@@ -1,4 +1,5 @@
-"""A virtual environment that holds some distributions and what they need, without pip: hard links of this one's files.
+"""A virtual environment that holds some distributions and what they need, without pip:
+hard links of this one's files.
 
 Installing Airflow by pip takes a minute; this takes seconds. Versions are this environment's.
 """
@@ -18,14 +19,15 @@ from packaging.utils import canonicalize_name
 def environment(folder: Path, *requirements: str, with_pip: bool = False) -> Path:
     """The Python of a new environment in the folder.
 
-    :param requirements: as in ``Requires-Dist``; one that is not installed here is left out, as are command lines of
-        the distributions (``python -m airflow`` starts Airflow).
+    :param requirements: as in ``Requires-Dist``; one that is not installed here is left out, as are
+        command lines of the distributions (``python -m airflow`` starts Airflow).
     """
     venv.create(folder, with_pip=with_pip)
     (packages,) = folder.glob("lib/python*/site-packages")
     for found in _closure(requirements).values():
         for file in found.files or ():
-            source, inside = Path(str(found.locate_file(file))), not str(file).startswith("..")
+            source = Path(str(found.locate_file(file)))
+            inside = not str(file).startswith("..")
             if inside and source.is_file() and not (packages / file).exists():
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 _link(source, packages / file)

@@ -1,9 +1,10 @@
-"""The newest Airflow that the package index has, pre-releases included: ``make test-newest`` installs it and runs this.
+"""The newest Airflow that the package index has, pre-releases included:
+``make test-newest`` installs it and runs this.
 
     python -m tests.newest TEST...
 
-Exit status 1 only where a released version that this package claims to support fails. A failure on a pre-release, or
-on a version beyond the claim, is a report of what comes.
+Exit status 1 only where a released version that this package claims to support fails. A failure on
+a pre-release, or on a version beyond the claim, is a report of what comes.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ def verdict(airflow: str, claimed: Requirement, *, passed: bool) -> tuple[str, i
     """(what to report of a version of Airflow, exit status)."""
     known = Version(airflow)
     if known.is_prerelease:
-        kind, matters = "a pre-release", False
+        kind = "a pre-release"
+        matters = False
     elif known not in claimed.specifier:
-        kind, matters = f"not in the claimed {claimed.specifier}", False
+        kind = f"not in the claimed {claimed.specifier}"
+        matters = False
     else:
-        kind, matters = "a release that is claimed", True
+        kind = "a release that is claimed"
+        matters = True
     result = "all tests passed" if passed else "TESTS FAILED, see above"
     return f"Newest Airflow: {airflow}, {kind}: {result}.", int(matters and not passed)
 
@@ -40,7 +44,17 @@ def claim() -> Requirement:
 
 def passes(tests: Sequence[str]) -> bool:
     """Whether the tests pass within :data:`MOST_S`."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-m", "not slow and not nightly", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-m",
+        "not slow and not nightly",
+        *tests,
+    ]
     try:
         return subprocess.run(command, check=False, timeout=MOST_S).returncode == 0
     except subprocess.TimeoutExpired:

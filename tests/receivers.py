@@ -1,4 +1,6 @@
-"""What a monitoring system listens with: a UDP socket for StatsD, OTLP over HTTP for OpenTelemetry; on 127.0.0.1."""
+"""What a monitoring system listens with: a UDP socket for StatsD,
+OTLP over HTTP for OpenTelemetry; on 127.0.0.1.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,17 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 
 PREFIX = "airflow."
-LINE = re.compile(r"(?P<name>[^,:]+)(?P<influx>[^:]*):(?P<value>[^|]+)\|(?P<kind>\w+)(\|#(?P<datadog>.*))?")
+LINE = re.compile(
+    r"(?P<name>[^,:]+)(?P<influx>[^:]*):(?P<value>[^|]+)\|(?P<kind>\w+)(\|#(?P<datadog>.*))?"
+)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One figure as it came. ``kind``: gauge or counter; ``delta``: of a counter, that it is to be added."""
+    """One figure as it came.
+
+    ``kind``: gauge or counter; ``delta``: of a counter, that it is to be added.
+    """
 
     name: str
     value: float
@@ -38,7 +45,9 @@ class Point:
 
 @dataclass
 class Received:
-    """What has come so far, of names that begin with ``zeus.``, and OpenTelemetry's for hardware."""
+    """What has come so far, of names that begin with ``zeus.``,
+    and OpenTelemetry's for hardware.
+    """
 
     port: int
     points: list[Point] = field(default_factory=list)
@@ -52,7 +61,9 @@ class Received:
         """The points of a name, once there is one."""
         until_s = time.monotonic() + most_s
         while not (found := self.of(name)):
-            assert time.monotonic() < until_s, f"no {name} came; there is {sorted({p.name for p in self.points})}"
+            assert time.monotonic() < until_s, (
+                f"no {name} came; there is {sorted({p.name for p in self.points})}"
+            )
             time.sleep(0.02)
         return found
 
@@ -94,7 +105,9 @@ def _point(match: re.Match[str]) -> Point:
 
 @contextmanager
 def otlp() -> Iterator[Received]:
-    """Receives OTLP over HTTP: what a collector's receiver gets, decoded by OpenTelemetry's own messages."""
+    """Receives OTLP over HTTP: what a collector's receiver gets,
+    decoded by OpenTelemetry's own messages.
+    """
     received = Received(0)
 
     class Collector(BaseHTTPRequestHandler):
@@ -136,7 +149,9 @@ def _points(request: ExportMetricsServiceRequest) -> Iterator[Point]:
 def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[int]:
     """An HTTP server on 127.0.0.1; its port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    )
     thread.start()
     try:
         yield server.server_port
@@ -148,13 +163,19 @@ def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[int]:
 
 @contextmanager
 def airflow_sends(kind: str, port: int, setenv: Callable[[str, str], None]) -> Iterator[None]:
-    """This process's Stats as Airflow makes them in a task: ``kind`` is off, statsd, influx, datadog or otel."""
+    """This process's Stats as Airflow makes them in a task: ``kind`` is off, statsd,
+    influx, datadog or otel.
+    """
     from airflow.sdk._shared.observability.metrics.otel_logger import flush_otel_metrics
     from airflow.sdk.observability import stats
     from airflow.sdk.observability.metrics import stats_utils
     from opentelemetry import metrics
 
-    on = {"statsd": ["statsd_on"], "influx": ["statsd_on", "statsd_influxdb_enabled"], "otel": ["otel_on"]}
+    on = {
+        "statsd": ["statsd_on"],
+        "influx": ["statsd_on", "statsd_influxdb_enabled"],
+        "otel": ["otel_on"],
+    }
     on |= {"datadog": ["statsd_datadog_enabled"], "off": []}
     for name in on[kind]:
         setenv(f"AIRFLOW__METRICS__{name.upper()}", "True")
@@ -181,7 +202,9 @@ def _nothing() -> Any:
 
 
 def flush() -> None:
-    """What Airflow does at the end of a task's process: the OpenTelemetry SDK sends what it holds."""
+    """What Airflow does at the end of a task's process:
+    the OpenTelemetry SDK sends what it holds.
+    """
     from opentelemetry import metrics
 
     provider: Any = metrics.get_meter_provider()

@@ -34,7 +34,9 @@ FILES: dict[str, Callable[[Path], object]] = {
     "binary": lambda path: path.write_bytes(bytes(range(256)) * 64),
     "huge": _huge,
     "a list": lambda path: path.write_bytes(b"[]"),
-    "unknown device": lambda path: path.write_bytes(b'{"restore": [{"kind": "?"}], "found_w": 1, "set_w": []}'),
+    "unknown device": lambda path: path.write_bytes(
+        b'{"restore": [{"kind": "?"}], "found_w": 1, "set_w": []}'
+    ),
     "no power": lambda path: path.write_bytes(
         b'{"restore": {"kind": "nvml", "uuid": 7}, "found_w": 1e999, "set_w": 3}'
     ),

@@ -1,9 +1,11 @@
-"""What each test process ran, in its order: to repeat a failure, and to say where a run stood that was ended.
+"""What each test process ran, in its order: to repeat a failure,
+and to say where a run stood that was ended.
 
-Tests come in a random order and workers share them differently each time, so a test that fails by what ran before it
-would never fail again. Each process writes the ids of its tests into ``test-results/order/<worker>.txt`` as they begin.
-A failure is shown with one command that repeats all that its process ran, in the same order and with the same seed.
-SIGUSR1 writes the stacks of all threads into ``<worker>.stacks``.
+Tests come in a random order and workers share them differently each time, so a test that fails by
+what ran before it would never fail again. Each process writes the ids of its tests into
+``test-results/order/<worker>.txt`` as they begin. A failure is shown with one command that repeats
+all that its process ran, in the same order and with the same seed. SIGUSR1 writes the stacks of all
+threads into ``<worker>.stacks``.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ class RunOrder:
     """
 
     def __init__(self, folder: Path, worker: str) -> None:
-        self._folder, self._worker = folder, worker
+        self._folder = folder
+        self._worker = worker
         self._began = (folder / f"{worker}.txt").open("w", buffering=1)
         self._stacks = (folder / f"{worker}.stacks").open("w")
         self._ran: list[str] = []
@@ -49,11 +52,14 @@ class RunOrder:
         if report.failed:
             self._failures += 1
             kept = self._folder / f"{self._worker}-failure-{self._failures}.txt"
-            self._folder.mkdir(parents=True, exist_ok=True)  # another run in this checkout began the folder anew
+            # another run in this checkout began the folder anew
+            self._folder.mkdir(parents=True, exist_ok=True)
             kept.write_text("".join(f"{nodeid}\n" for nodeid in self._ran))
             seed = getattr(item.config.option, "randomly_seed", None)
             order = "" if seed is None else f"--randomly-seed={seed} --randomly-dont-reorganize "
-            repeat = f".venv/bin/python -m pytest {order}@{os.path.relpath(kept, item.config.rootpath)}"
+            repeat = (
+                f".venv/bin/python -m pytest {order}@{os.path.relpath(kept, item.config.rootpath)}"
+            )
             report.sections.append((f"all that {self._worker} ran, up to this failure", repeat))
         return report  # type: ignore[no-any-return]
 

@@ -1,4 +1,6 @@
-"""Trials to test with: a plain builder, and hypothesis strategies for logs with all in them that may go wrong."""
+"""Trials to test with: a plain builder,
+and hypothesis strategies for logs with all in them that may go wrong.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def make_trial(
     spec: Mapping[str, Any] | None = None,
     **figures: Any,
 ) -> Trial:
-    """One row of a log; ``figures`` are those of its observation, ``spec`` what differs from the job's own."""
+    """One row of a log; ``figures`` are those of its observation,
+    ``spec`` what differs from the job's own.
+    """
     planned = PlannedAttempt(batch_size=batch_size, phase=phase, why="Because.", round=round_)
     return Trial(
         job_id="dag.train",
@@ -60,8 +64,10 @@ def make_trial(
 
 @st.composite
 def jobs(draw: st.DrawFn) -> ZeusJob:
-    """Jobs of both policies. The window of ``"zeus"`` is small enough to slide within a log of :func:`logs`; that of
-    the other is not, since how a run is judged depends on runs that have left it.
+    """Jobs of both policies.
+
+    The window of ``"zeus"`` is small enough to slide within a log of :func:`logs`; that of the
+    other is not, since how a run is judged depends on runs that have left it.
     """
     sizes = draw(st.sampled_from([(32,), (16, 32), (8, 16, 32, 64)]))
     policy = draw(st.sampled_from(POLICIES))
@@ -108,10 +114,20 @@ def observations() -> st.SearchStrategy[Observation]:
 
 @st.composite
 def logs(draw: st.DrawFn, job: ZeusJob, max_size: int = 16) -> list[Trial]:
-    """Logs in order of number: every state, phase and run type, other targets, job versions and batch-size lists."""
+    """Logs in order of number: every state, phase and run type, other targets,
+    job versions and batch-size lists.
+    """
     states = st.sampled_from([*State, State.CONVERGED, State.CONVERGED, State.GIVEN_UP])
     specs = st.sampled_from(
-        [{}, {}, {}, {"target": "acc>=0.90"}, {"target": "acc >= 0.8"}, {"job_version": "2"}, {"batch_sizes": [32]}]
+        [
+            {},
+            {},
+            {},
+            {"target": "acc>=0.90"},
+            {"target": "acc >= 0.8"},
+            {"job_version": "2"},
+            {"batch_sizes": [32]},
+        ]
     )
     phases = st.sampled_from([(Phase.EXPLORE, 1), (Phase.EXPLORE, 2), *((p, None) for p in Phase)])
     log = []
@@ -142,7 +158,9 @@ def jobs_and_logs(draw: st.DrawFn) -> tuple[ZeusJob, list[Trial]]:
 
 def devices() -> st.SearchStrategy[DeviceInfo | None]:
     """What the next question may come from."""
-    return st.sampled_from([None, V100, V100, A40, CPU, DeviceInfo(model="V100", energy_source="nvml_counter")])
+    return st.sampled_from(
+        [None, V100, V100, A40, CPU, DeviceInfo(model="V100", energy_source="nvml_counter")]
+    )
 
 
 def profiles() -> st.SearchStrategy[list[ProfileSample]]:

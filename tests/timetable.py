@@ -1,8 +1,9 @@
 """Which test process runs what, and what took long.
 
-A file's tests run in one process of pytest-xdist, so that what they share is made once; those of the browser are one
-part, since a browser and an api-server take longer to start than a page to test. ``make test-slow`` and
-``make nightly-tests`` begin with what may take longest, and say at the end how long each part took, with its command.
+A file's tests run in one process of pytest-xdist, so that what they share is made once; those of
+the browser are one part, since a browser and an api-server take longer to start than a page to
+test. ``make test-slow`` and ``make nightly-tests`` begin with what may take longest, and say at the
+end how long each part took, with its command.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     """Put what may take longest first, so that no core is idle at the end."""
     if config.option.markexpr in LONG:
-        items.sort(key=lambda item: -max((m.args[0] for m in item.iter_markers("timeout")), default=0))
+        items.sort(
+            key=lambda item: -max((m.args[0] for m in item.iter_markers("timeout")), default=0)
+        )
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
@@ -40,14 +43,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
     target = LONG.get(config.option.markexpr)
     if target is None:
         return
-    seconds, tests = Counter[str](), Counter[str]()
-    for report in (r for reports in terminalreporter.stats.values() for r in reports if hasattr(r, "duration")):
+    seconds = Counter[str]()
+    tests = Counter[str]()
+    for report in (
+        r for reports in terminalreporter.stats.values() for r in reports if hasattr(r, "duration")
+    ):
         part = report.nodeid.partition("::")[0]
         seconds[part] += report.duration
         tests[part] += report.when == "call" or report.outcome == "skipped"
     terminalreporter.section(f"timetable: {_clock(sum(seconds.values()))}")
     for part, took_s in seconds.most_common():
-        terminalreporter.line(f"{_clock(took_s):>9}  {tests[part]:>4} tests   make {target} PART={part}")
+        terminalreporter.line(
+            f"{_clock(took_s):>9}  {tests[part]:>4} tests   make {target} PART={part}"
+        )
 
 
 def _clock(seconds: float) -> str:

@@ -1,1 +1,4 @@
-"""``airflow zeus ...``: the command line. Every ``airflow`` call imports only ``definition`` of it."""
+"""``airflow zeus ...``: the command line.
+
+Every ``airflow`` call imports only ``definition`` of it.
+"""

@@ -1,4 +1,5 @@
-"""``airflow zeus check``: what is wrong with the Zeus tasks of a DAG, as far as that is known without training.
+"""``airflow zeus check``: mistakes in the Zeus tasks of a DAG, as far as they are known without
+training.
 
 Nothing is trained or written: no trial is opened, no power limit set, no XCom pushed.
 """
@@ -31,6 +32,7 @@ from airflow_provider_zeus.reports.next_run import next_rung
 @command
 def check_dag(args: Namespace) -> int:
     """Check a DAG. Exit status 1 if a check is an error."""
+    # a DAG file may print: standard output is for the findings alone
     with stdout_kept_clean():
         findings = list(_of_dag(args.dag_id, args.file, args.task))
     return show(findings, as_json=args.json)
@@ -45,55 +47,78 @@ def _of_dag(dag_id: str, file: str | None, task_id: str | None) -> Iterator[Find
     chosen = [task for task in tasks if task_id in (None, task.task_id)]
     if not chosen:
         names = ", ".join(task.task_id for task in tasks) or "none"
-        problem = f"no Zeus task {task_id}" if task_id else "no Zeus task"
-        yield error("tasks", f"{dag_id} has {problem}", f"its Zeus tasks are: {names}; use @task.zeus(JOB)")
+        problem = f"{dag_id} has no Zeus task"
+        if task_id:
+            problem += f" {task_id}"
+        yield error("tasks", problem, f"its Zeus tasks are: {names}; use @task.zeus(JOB)")
         return
+    of_host = list[Finding]()
     for task in chosen:
+        findings = list(_of_task(task, dag))
         job = task.job(dag)
-        for found in (*_of_task(task, dag), *(checks_dag.of_schedule(task, job, dag) if job else ())):
-            yield replace(found, check=f"{task.task_id}: {found.check.removeprefix(f'{task.task_id}: ')}")
+        if job is not None:
+            findings += checks_dag.of_schedule(task, job, dag)
+            of_host += _of_host(job)
+        # some findings name their task already
+        prefix = f"{task.task_id}: "
+        for finding in findings:
+            yield replace(finding, check=prefix + finding.check.removeprefix(prefix))
     yield from checks_dag.of_definition(tasks, dag)
+    # tasks with one log have one finding of it
     for conn_id in dict.fromkeys(task.conn_id for task in chosen):
         yield from _of_store(conn_id)
-    jobs = filter(None, (task.job(dag) for task in chosen))
-    yield from dict.fromkeys(found for job in jobs for found in _of_host(job))
+    # two tasks with one device have one finding
+    yield from dict.fromkeys(of_host)
 
 
 def _of_task(task: ZeusTask, dag: Any) -> Iterator[Finding]:
-    """What the fields of a task show; what only a run knows is undecided, with the reason."""
+    """Findings of the fields of a task; a value that only a run knows is undecided, with the
+    reason.
+    """
     lacks = list(checks_dag.of_context(task, dag))
     yield from lacks
+    # its templates would fail again, and say less
     if any(lack.status == "error" for lack in lacks):
         return
     if task.upstream:
         job = task.job(dag)
         if job is not None:
             yield from _of_job(job)
-        yield undecided("context", f"it needs values of {', '.join(task.upstream)}, which did not run")
+        yield undecided(
+            "context", f"it needs values of {', '.join(task.upstream)}, which did not run"
+        )
         return
     try:
-        operator, context = rendered(task.task, dag, {})
-        job = ZeusJob.from_dict(operator.job).check(rendered=True)
-        yield from _of_job(job)
-        if isinstance(operator, ZeusTrainOperator):
-            job_part(operator.job_id_by, operator.arguments())
-            yield from checks_dag.of_function(operator, job)
-        elif isinstance(operator, ZeusCommandOperator):
-            job_part(operator.job_id_by, {"cwd": operator.cwd, **(operator.env or {})})
-            arguments, _, cwd = operator.started_as(context)
-            yield from checks_dag.of_command(arguments, cwd, job)
-        else:
-            yield from checks_dag.of_trial(operator, dag.task_dict[operator.trains])
+        yield from _of_rendered(task, dag)
     except NotHereError as missing:
         yield undecided("context", f"it needs {missing}, which only a run has")
     except ZeusError as problem:
         yield error("job", str(problem))
     except Exception as problem:  # of a template, of a class of the author's
-        yield undecided("context", f"it could not be prepared outside of a run: {type(problem).__name__}: {problem}")
+        yield undecided(
+            "context",
+            f"it could not be prepared outside of a run: {type(problem).__name__}: {problem}",
+        )
+
+
+def _of_rendered(task: ZeusTask, dag: Any) -> Iterator[Finding]:
+    """Findings of its operator once the templates are rendered. Raises the errors of these."""
+    operator, context = rendered(task.task, dag)
+    job = ZeusJob.from_dict(operator.job).check(rendered=True)
+    yield from _of_job(job)
+    if isinstance(operator, ZeusTrainOperator):
+        job_part(operator.job_id_by, operator.arguments())
+        yield from checks_dag.of_function(operator, job)
+    elif isinstance(operator, ZeusCommandOperator):
+        job_part(operator.job_id_by, {"cwd": operator.cwd, **(operator.env or {})})
+        arguments, _, cwd = operator.started_as(context)
+        yield from checks_dag.of_command(arguments, cwd, job)
+    else:
+        yield from checks_dag.of_trial(operator, dag.task_dict[operator.trains])
 
 
 def _of_job(job: ZeusJob) -> Iterator[Finding]:
-    """What the job does, and whether its target waits for the right direction."""
+    """The mode of a job, and whether its target has the right direction."""
     if not job.chooses_size:
         yield ok("job", f"{measured(job).attempts[0].why} {next_rung(job)}")
         return
@@ -109,6 +134,7 @@ def _of_store(conn_id: str) -> Iterator[Finding]:
     for name, examine in (("store", doctor.store), ("schema", doctor.schema)):
         try:
             yield replace(examine(conn_id), check=f"{name} {conn_id}")
+        # the schema of a log that is not defined says nothing more
         except UndefinedConnectionError as problem:
             yield error(f"Connection {conn_id}", str(problem))
             return
@@ -118,7 +144,7 @@ def _of_store(conn_id: str) -> Iterator[Finding]:
 
 
 def _of_host(job: ZeusJob) -> Iterator[Finding]:
-    """What the job needs of this host: Connections of its signals, a device, a power limit."""
+    """The needs of a job on this host: Connections of its signals, a device, a power limit."""
     for signal in dict.fromkeys(filter(None, (job.follow, job.start_signal))):
         yield checks_host.signal(signal)
     if job.mode == "off":
@@ -129,15 +155,17 @@ def _of_host(job: ZeusJob) -> Iterator[Finding]:
         try:
             device = open_device(job.device, state_dir=folder, host=config, gpus=job.gpus)
         except ZeusError as problem:
-            yield error("device", f"on this host: {problem}", "check it where the task trains, or use device='auto'")
+            yield error(
+                "device",
+                f"on this host: {problem}",
+                "check it where the task trains, or use device='auto'",
+            )
             return
         try:
-            sets = job.tries_limits
-            yield (
-                checks_host.limits_of(job, device, config.power_socket)
-                if sets
-                else ok("power limit", f"mode={job.mode!r} sets none")
-            )
+            if job.tries_limits:
+                yield checks_host.limits_of(job, device, config.power_socket)
+            else:
+                yield ok("power limit", f"mode={job.mode!r} sets none")
         except ZeusError as problem:
             yield error("power limit", str(problem))
         finally:

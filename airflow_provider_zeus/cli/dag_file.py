@@ -1,4 +1,6 @@
-"""Imports one DAG by its id, for ``airflow zeus check``: its own file here, and any other one in another process."""
+"""Imports one DAG by its id, for ``airflow zeus check``: its own file here, and any other one
+in another process.
+"""
 
 # mypy: disable-error-code="no-untyped-call"
 
@@ -14,6 +16,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,6 +25,7 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.cli.shell import drop_output
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
+from airflow_provider_zeus.units import counted
 
 IMPORT_S = 60.0  # that the import of a file may take, if Airflow allows less
 
@@ -36,42 +41,58 @@ class DagFile(NamedTuple):
 
 
 def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
-    """The DAG of a file or of the DAG bundles, None where there is none; and what its import showed.
+    """The DAG of a file or of the DAG bundles, None if there is none; and the finding of its
+    import.
 
-    Of the bundles its own file alone is imported in this process: the one that Airflow knows it from, or that alone
-    seems to define it. Where neither does, other processes find it: what fails, hangs or prints there harms nothing.
+    Of the bundles its own file alone is imported in this process: the one that Airflow knows it
+    from, or that alone seems to define it. If neither does, other processes find it: a file that
+    fails, hangs or prints there harms nothing.
     """
-    files = [DagFile(file, Path(file).resolve().parent, "check")] if file is not None else list(_files())
-    known = files if file is not None else _known_of(dag_id, files)
+    if file is None:
+        files = list(_files())
+        certain = _last_read(dag_id, files)
+    else:
+        files = certain = [DagFile(file, Path(file).resolve().parent, "check")]
     defining, naming = _naming(dag_id, files)
-    likely = known or defining
-    ids: list[str] = []
-    problems: dict[str, str] = {}  # of the files that may be its own
-    failed = 0  # of the others
-    own = likely[0] if len(likely) == 1 else None
-    if own is not None:
-        dag, ids, finding = _imported(dag_id, own)
-        if dag is not None:
-            return dag, finding
-        problems = {own.path: finding.finding} if finding.status == "error" else {}
-    if not known or not problems:
-        others = [*naming, *(each for each in files if each not in naming)]
-        found, more, errors = _searched(dag_id, [each for each in others if each != own])
-        if found is not None:
-            dag, _, finding = _imported(dag_id, found)
-            return dag, finding
-        ids += more
-        problems |= {each.path: errors[each.path] for each in naming if each.path in errors}
-        failed = len(errors.keys() - problems.keys())
+    search = Search()
+    own = None
+    likely = certain or defining
+    if len(likely) == 1:
+        own = likely[0]
+        imported = _imported(dag_id, own)
+        if imported.dag is not None:
+            return imported.dag, imported.finding
+        search.take(own, imported.ids, imported.problem)
+    # if Airflow knows its file and that cannot be imported, no other file is the DAG's
+    if not certain or not search.errors:
+        others = dict.fromkeys([*naming, *files])  # those that have its id as a text come first
+        _search(search, dag_id, [other for other in others if other != own])
+        if search.file is not None:
+            imported = _imported(dag_id, search.file)
+            return imported.dag, imported.finding
+    return None, _not_found(dag_id, search, [*filter(None, [own]), *naming])
+
+
+def _not_found(dag_id: str, search: Search, likely: Sequence[DagFile]) -> Finding:
+    """Why there is no such DAG. ``likely``: the files that may be its own."""
+    problems = {f.path: search.errors[f.path] for f in likely if f.path in search.errors}
     if problems:
         texts = [f"{os.path.basename(path)}: {text}" for path, text in problems.items()]
-        late = "import large modules inside the training function, or allow more time by --timeout"
-        remedy = late if any("import timeout" in text for text in texts) else "correct it"
-        return None, error("import", f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}", remedy)
-    near = difflib.get_close_matches(dag_id, ids, cutoff=0.5) or sorted(ids)[:10]
-    remedy = f"did you mean {', '.join(near)}" if near else "name the file that defines it by --file"
-    remedy += f"; {failed} files cannot be imported (airflow dags list-import-errors)" if failed else ""
-    return None, error("import", f"there is no DAG {dag_id}", remedy)
+        remedy = "correct it"
+        if any("import timeout" in text for text in texts):
+            remedy = (
+                "import large modules inside the training function, or allow more time by --timeout"
+            )
+        finding = f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}"
+        return error("import", finding, remedy)
+    near = difflib.get_close_matches(dag_id, search.ids, cutoff=0.5) or sorted(search.ids)[:10]
+    remedy = "name the file that defines it by --file"
+    if near:
+        remedy = f"did you mean {', '.join(near)}"
+    if search.errors:
+        files = counted(len(search.errors), "file")
+        remedy += f"; {files} cannot be imported (airflow dags list-import-errors)"
+    return error("import", f"there is no DAG {dag_id}", remedy)
 
 
 def _files() -> Iterator[DagFile]:
@@ -80,16 +101,23 @@ def _files() -> Iterator[DagFile]:
 
     paths: list[str] = []
 
-    def note(_: object, path: str, **__: object) -> list[object]:
-        paths.append(path)
-        return []
+    class Listing(BundleDagBag):
+        """Imports nothing, and notes the path of each file that it should import."""
 
-    listing: Any = type("Listing", (BundleDagBag,), {"process_file": note})
+        def process_file(self, filepath: str, *_: object, **__: object) -> list[Any]:
+            paths.append(filepath)
+            return []
+
+        # Airflow 3.4 gives a definition of a DAG instead, which names its file
+        def _process_definition(self, _importer: object, file: object, **_: object) -> list[Any]:
+            paths.append(repr(file))
+            return []
+
     for bundle in DagBundlesManager().get_all_dag_bundles():
         search_path = [*sys.path]
         try:
             bundle.initialize()
-            listing(dag_folder=bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
+            Listing(dag_folder=bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
         except Exception as problem:
             log.warning("Zeus: the bundle %s cannot be read: %s", bundle.name, problem)
         sys.path[:] = search_path  # a bundle's modules are for its own DAGs
@@ -97,11 +125,12 @@ def _files() -> Iterator[DagFile]:
         paths.clear()
 
 
-def _known_of(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
-    """The file from which Airflow has last read the DAG, where it has; else an empty list."""
+def _last_read(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
+    """The file from which Airflow has last read the DAG; empty if it has not."""
     from airflow_provider_zeus.airflow_compat import DagModel, create_session
 
-    with suppress(Exception), create_session() as session:  # of a database that is not there, or has no tables yet
+    # of a database that is not there, or has no tables yet
+    with suppress(Exception), create_session() as session:
         row: Any = session.get(DagModel, dag_id)
         place = (row.bundle_name, row.relative_fileloc)
         return [f for f in files if (f.bundle, os.path.relpath(f.path, f.folder)) == place]
@@ -111,93 +140,154 @@ def _known_of(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
 def _naming(dag_id: str, files: Sequence[DagFile]) -> tuple[list[DagFile], list[DagFile]]:
     """(The files that seem to define the DAG; they and those that have its id as a text)."""
     quoted = [f'"{dag_id}"'.encode(), f"'{dag_id}'".encode()]
-    defined = [f"def{dag_id}(".encode(), *(before + name for before in (b"DAG(", b"dag_id=") for name in quoted)]
-    defining, naming = [], []
-    for each in files:
+    defined = [f"def{dag_id}(".encode()]
+    for name in quoted:
+        defined += [b"DAG(" + name, b"dag_id=" + name]
+    defining = []
+    naming = []
+    for file in files:
         with suppress(OSError):
-            text = Path(each.path).read_bytes()
+            text = Path(file.path).read_bytes()
+            # a formatter may break the line after the bracket
             compact = b"".join(text.split())
             if any(sign in compact for sign in defined):
-                defining.append(each)
+                defining.append(file)
             elif any(name in text for name in quoted):
-                naming.append(each)
+                naming.append(file)
     return defining, defining + naming
 
 
-def _imported(dag_id: str, file: DagFile) -> tuple[Any, list[str], Finding]:
-    """(The DAG, None where it is not there; the ids of all DAGs of the file; what its import showed)."""
+class Imported(NamedTuple):
+    """The result of the import of a file."""
+
+    dag: Any  # None: it is not there
+    ids: list[str]  # of all DAGs of the file
+    finding: Finding
+
+    @property
+    def problem(self) -> str:
+        """Why the file cannot be imported; empty if it can."""
+        if self.finding.status != "error":
+            return ""
+        return self.finding.finding
+
+
+def _imported(dag_id: str, file: DagFile) -> Imported:
+    """Import a file in this process."""
     from airflow.sdk import conf
 
     from airflow_provider_zeus.airflow_compat import BundleDagBag
 
-    option, allowed_s = "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT", conf.getfloat("core", "dagbag_import_timeout")
-    before, begun_s = os.environ.get(option), time.monotonic()
-    os.environ[option] = str(max(allowed_s, IMPORT_S) if allowed_s > 0 else 0)
+    option = "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT"
+    allowed_s = conf.getfloat("core", "dagbag_import_timeout")
+    before = os.environ.get(option)
+    begun_s = time.monotonic()
+    option_s = 0.0  # no limit
+    if allowed_s > 0:
+        option_s = max(allowed_s, IMPORT_S)
+    # torch alone may take longer than Airflow allows: that is a warning, no error
+    os.environ[option] = str(option_s)
     logging.disable(logging.CRITICAL)  # the finding says it
     try:
         bag = BundleDagBag(dag_folder=file.path, bundle_path=file.folder, bundle_name=file.bundle)
     finally:
         logging.disable(logging.NOTSET)
-        os.environ.pop(option) if before is None else os.environ.update({option: before})
+        os.environ.pop(option)
+        if before is not None:
+            os.environ[option] = before
     took_s = time.monotonic() - begun_s
-    dag, ids = bag.dags.get(dag_id), list(bag.dags)
+    dag = bag.dags.get(dag_id)
+    ids = list(bag.dags)
     if dag is None:
-        texts = [text.strip().splitlines()[-1] for text in bag.import_errors.values() if text.strip()]
-        return None, ids, error("import", texts[0]) if texts else ok("import", "no such DAG")
+        finding = ok("import", "no such DAG")
+        for text in bag.import_errors.values():
+            if text.strip():
+                finding = error("import", text.strip().splitlines()[-1])
+                break
+        return Imported(None, ids, finding)
     what = f"{dag_id} in {dag.fileloc}"
     if took_s <= allowed_s or allowed_s <= 0:
-        return dag, ids, ok("import", what)
+        return Imported(dag, ids, ok("import", what))
     limit = f"Airflow stops it after {allowed_s:g} s ([core] dagbag_import_timeout)"
     remedy = "import large modules, such as torch, inside the training function"
-    return dag, ids, warning("import", f"{what}: its import took {took_s:.0f} s, and {limit}", remedy)
+    late = warning("import", f"{what}: its import took {took_s:.0f} s, and {limit}", remedy)
+    return Imported(dag, ids, late)
 
 
-def _searched(dag_id: str, files: Sequence[DagFile]) -> tuple[DagFile | None, list[str], dict[str, str]]:
-    """(The file that defines the DAG; the ids of all DAGs on the way; errors by file), found by other processes.
+@dataclass(slots=True)
+class Search:
+    """The result of imports of files by other processes."""
 
-    Each goes from file to file until one fails, which may leave modules half imported; the next one goes on behind it.
+    file: DagFile | None = None  # that defines the DAG
+    ids: list[str] = field(default_factory=list)  # of all DAGs on the way
+    errors: dict[str, str] = field(default_factory=dict)  # by path
+
+    def take(self, file: DagFile, ids: Sequence[str], problem: str) -> None:
+        """Take the result of the import of a file."""
+        self.ids += ids
+        if problem:
+            self.errors[file.path] = problem
+
+
+def _search(search: Search, dag_id: str, files: Sequence[DagFile]) -> None:
+    """Search the file that defines a DAG by other processes.
+
+    Each goes from file to file until one fails, which may leave modules half imported; the next one
+    goes on behind it.
     """
-    ids: list[str] = []
-    errors: dict[str, str] = {}
-    left = [*files]
-    while left:
+    while files and search.file is None:
         reader, writer = os.pipe()
+        # a fork has Airflow imported already: a new process would take seconds for each file
         child = os.fork()
         if not child:
             os.close(reader)
-            _be_importer(left, writer)
+            _be_importer(files, writer)
         os.close(writer)
-        at, failed = 0, False
         try:
             with open(reader, "rb", buffering=0) as lines:
-                while not failed and select.select([lines], [], [], IMPORT_S + 60.0)[0] and (line := lines.readline()):
-                    found, problem = json.loads(line)
-                    ids += found
-                    if dag_id in found:
-                        return left[at], ids, errors
-                    errors |= {left[at].path: problem} if problem else {}
-                    at, failed = at + 1, bool(problem)
+                count = _follow(search, dag_id, files, lines)
         finally:
             with suppress(ProcessLookupError):
+                # its import may hang, and hold on to anything
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        if not failed and at < len(left):
-            errors[left[at].path] = "its import ends the process, or does not end"
-            at += 1
-        left = left[at:]
-    return None, ids, errors
+        files = files[count:]
+
+
+def _follow(search: Search, dag_id: str, files: Sequence[DagFile], lines: FileIO) -> int:
+    """Take the results of one process, up to the first file that fails; return how many they
+    are.
+    """
+    for count, file in enumerate(files, start=1):
+        line = b""
+        # a hanging import may never end: the process is killed then
+        if select.select([lines], [], [], IMPORT_S + 60.0)[0]:
+            line = lines.readline()
+        if not line:
+            search.take(file, (), "its import ends the process, or does not end")
+            return count
+        ids, problem = json.loads(line)
+        search.take(file, ids, problem)
+        if dag_id in ids:
+            search.file = file
+        if problem or dag_id in ids:
+            return count
+    return len(files)
 
 
 def _be_importer(files: Sequence[DagFile], writer: int) -> NoReturn:
-    """Import files in this forked process, write ids and error of each, and leave after the first one that fails."""
+    """Import files in this forked process, write ids and error of each, and leave after the
+    first one that fails.
+    """
     try:
         die_with_parent()
         drop_output()
         for file in files:
-            _, ids, finding = _imported("", file)
-            problem = finding.finding if finding.status == "error" else ""
-            os.write(writer, json.dumps([ids, problem[:500]]).encode() + b"\n")
+            imported = _imported("", file)
+            problem = imported.problem[:500]
+            os.write(writer, json.dumps([imported.ids, problem]).encode() + b"\n")
             if problem:
                 break
     finally:
+        # no handler of the parent may run in the child
         os._exit(0)

@@ -1,4 +1,5 @@
-"""``airflow zeus demo``: ten runs of the example that needs neither torch nor a GPU, in the Airflow that runs here.
+"""``airflow zeus demo``: ten runs of the example that needs neither torch nor a GPU, in the Airflow
+that runs here.
 
 It speaks with Airflow's metadata database, as Airflow's own commands do, so it needs no password.
 """
@@ -26,10 +27,14 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.reports.closing import closing
 from airflow_provider_zeus.store.open import embedded_path, open_store
+from airflow_provider_zeus.units import counted
 
-DAG_ID, TASK_ID = "zeus_demo", "train"
+DAG_ID = "zeus_demo"
+TASK_ID = "train"
 JOB_ID = f"{DAG_ID}.{TASK_ID}"
-POLL_S, RUN_S = 1.0, 300.0  # between two looks; without the end of a run something is wrong
+# between two looks; without the end of a run something is wrong
+POLL_S = 1.0
+RUN_S = 300.0
 
 
 class DemoError(ZeusError):
@@ -42,56 +47,80 @@ def demo(args: Namespace) -> int:
     deadline_s = time.monotonic() + args.wait
     _wait(_airflow_missing, deadline_s)
     _wait(_dag_missing, deadline_s)
+    # a new DAG is paused, and its runs would wait
     _patiently(_unpause)
     run_ids = [f"zeus-demo-{number:02}" for number in range(1, args.runs + 1)]
+    # each new run writes lines of its own, and the demo prints one for it
     with _quietly():
         new = [run_id for run_id in run_ids if _patiently(partial(_trigger, run_id))]
-    runs = "1 run" if len(new) == 1 else f"{len(new)} runs"
-    say(f"{runs} of {DAG_ID} triggered, {len(run_ids) - len(new)} were there already.")
+    there_already = len(run_ids) - len(new)
+    say(f"{counted(len(new), 'run')} of {DAG_ID} triggered, {there_already} were there already.")
     say(f"The page: {ui_url()}/{dag_path(DAG_ID)}")
     from airflow.sdk import conf
 
-    named = conf.get("core", "simple_auth_manager_passwords_file", fallback=None)
-    passwords = Path(named or embedded_path().parent / "simple_auth_manager_passwords.json.generated")
+    default = embedded_path().parent / "simple_auth_manager_passwords.json.generated"
+    configured = conf.get("core", "simple_auth_manager_passwords_file", fallback=None)
+    passwords = Path(configured or default)
     if passwords.exists():  # that 'airflow standalone' made
         say(f"Log in as admin; the password is in {passwords}")
     failed = [run_id for run_id, ok in _follow(run_ids) if not ok]
     if failed:
-        raise DemoError(f"{', '.join(failed)} failed: see the task's log at {ui_url()}/dags/{DAG_ID}.")
+        raise DemoError(
+            f"{', '.join(failed)} failed: see the task's log at {ui_url()}/dags/{DAG_ID}."
+        )
     say("The trainings were real; time and energy are those of a simulated V100, not measured.")
-    say(f"More: airflow zeus trials {JOB_ID} --why")
+    say(f"More: airflow zeus runs {JOB_ID} --why")
     return 0
 
 
 def _wait(missing: Callable[[], str | None], deadline_s: float) -> None:
-    """Wait until nothing is missing; each change of what is missing is printed. Raises DemoError at the deadline."""
-    said = None
-    while (problem := missing()) is not None:
-        left_s = deadline_s - time.monotonic()
-        if left_s <= 0:
+    """Wait until nothing is missing; each new problem is printed.
+
+    Raises DemoError at the deadline.
+    """
+    printed = None
+    while True:
+        problem = missing()
+        if problem is None:
+            return
+        room_s = deadline_s - time.monotonic()
+        if room_s <= 0:
             raise DemoError(problem)
-        if problem != said:
-            said = problem
-            say(f"  {problem} Waiting for it, {left_s:.0f} s at most ...")
+        if problem != printed:
+            printed = problem
+            say(f"  {problem} Waiting for it, {room_s:.0f} s at most ...")
             sys.stdout.flush()
         time.sleep(POLL_S)
 
 
 def _airflow_missing() -> str | None:
-    """What of Airflow does not run, with the remedy; None where all runs that a task needs."""
-    start = "run 'airflow standalone' in another terminal, with the same AIRFLOW_HOME and settings as here"
-    if problem := not_migrated():
+    """The parts of Airflow that a task needs and that do not run, with the remedy; None if all
+    run.
+    """
+    start = (
+        "run 'airflow standalone' in another terminal, with the same AIRFLOW_HOME and settings as "
+        "here"
+    )
+    problem = not_migrated()
+    if problem is not None:
         return f"No Airflow runs here: {problem}; {start}."
     missing = not_running()
-    return f"Airflow does not run here: no {', no '.join(missing)}; {start}." if missing else None
+    if not missing:
+        return None
+    return f"Airflow does not run here: no {', no '.join(missing)}; {start}."
 
 
 def _dag_missing() -> str | None:
-    """Why the example cannot be triggered yet, with the remedy; None where it can."""
+    """Why the example cannot be triggered yet, with the remedy; None if it can."""
     from airflow.sdk import conf
     from sqlalchemy import select
 
-    from airflow_provider_zeus.airflow_compat import DagBundlesManager, DagModel, ParseImportError, create_session
+    from airflow_provider_zeus.airflow_compat import (
+        DagBundlesManager,
+        DagModel,
+        ParseImportError,
+        create_session,
+    )
 
     with create_session() as session:
         dag = session.get(DagModel, DAG_ID)
@@ -115,7 +144,10 @@ def _dag_missing() -> str | None:
         )
     bundles = [bundle.path for bundle in DagBundlesManager().get_all_dag_bundles()]
     if not any(example.is_relative_to(path) for path in bundles):
-        return f"DAG {DAG_ID} is not there: this version of Airflow loads no examples of providers; {copy}."
+        return (
+            f"DAG {DAG_ID} is not there: this version of Airflow loads no examples of providers; "
+            f"{copy}."
+        )
     return f"DAG {DAG_ID} is not parsed yet; Airflow's dag-processor does so soon after it starts."
 
 
@@ -132,6 +164,7 @@ def _trigger(run_id: str) -> bool:
     """Whether the run is new; one that is there already stays as it is."""
     from airflow_provider_zeus.airflow_compat import DagRun, DagRunTriggeredByType, trigger_dag
 
+    # the command can be run again after it was cut off
     if DagRun.find(dag_id=DAG_ID, run_id=[run_id]):
         return False
     by = DagRunTriggeredByType.CLI
@@ -141,7 +174,7 @@ def _trigger(run_id: str) -> bool:
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep what Airflow logs about each run that it makes off the terminal; warnings stay."""
+    """Keep Airflow's log lines about each new run off the terminal; warnings stay."""
     import structlog
 
     before = structlog.get_config()
@@ -153,84 +186,118 @@ def _quietly() -> Iterator[None]:
 
 
 def _patiently(write: Callable[[], T], tries: int = 10) -> T:
-    """Write to Airflow's database; again, a second later, where another process is writing: SQLite takes one at a time.
+    """Write to Airflow's database; again, a second later, if another process is writing: SQLite
+    takes one at a time.
 
     Raises DemoError after so many tries.
     """
     from sqlalchemy.exc import OperationalError
 
-    for left in reversed(range(tries)):
+    for more in reversed(range(tries)):
         try:
             return write()
         except OperationalError as error:
-            if not left:
-                raise DemoError(f"Airflow's database cannot be written to ({error.orig}): try again.") from None
+            if not more:
+                raise DemoError(
+                    f"Airflow's database cannot be written to ({error.orig}): try again."
+                ) from None
             time.sleep(POLL_S)
     raise AssertionError
 
 
 def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
-    """Print a line for each run that ends; yield (run id, success). Raises DemoError where none ends in time."""
+    """Print a line for each run that ends; yield (run id, success).
+
+    Raises DemoError if none ends in time.
+    """
     from airflow_provider_zeus.airflow_compat import DagRun
 
-    left, deadline_s = list(run_ids), time.monotonic() + RUN_S
-    while left:
-        found = DagRun.find(DAG_ID, run_id=left)
-        states = {run.run_id: str(getattr(run.state, "value", run.state)) for run in found}
-        for run_id in [r for r in left if states.get(r) in ("success", "failed")]:
-            left.remove(run_id)
+    open_runs = list(run_ids)
+    deadline_s = time.monotonic() + RUN_S
+    while True:
+        # all open runs at one look: one question each would load the database
+        states = {
+            run.run_id: str(getattr(run.state, "value", run.state))
+            for run in DagRun.find(DAG_ID, run_id=open_runs)
+        }
+        for run_id in [r for r in open_runs if states.get(r) in ("success", "failed")]:
+            open_runs.remove(run_id)
             deadline_s = time.monotonic() + RUN_S
-            done = len(run_ids) - len(left)
+            done = len(run_ids) - len(open_runs)
             say(f"{done:>3}/{len(run_ids)}  {run_id}  {_outcome(run_id) or states[run_id]}")
             sys.stdout.flush()
             yield run_id, states[run_id] == "success"
-        if gone := [r for r in left if r not in states]:
+        if not open_runs:
+            return
+        gone = [r for r in open_runs if r not in states]
+        if gone:
             raise DemoError(f"{gone[0]} was deleted meanwhile: run 'airflow zeus demo' again.")
-        if left and time.monotonic() > deadline_s:
-            now = ", ".join(f"{r} is {states[r]}" for r in left[:3])
-            raise DemoError(f"No run has ended for {RUN_S:.0f} s ({now}): see the output of Airflow's scheduler.")
-        if left:
-            time.sleep(POLL_S)
+        if time.monotonic() > deadline_s:
+            now = ", ".join(f"{r} is {states[r]}" for r in open_runs[:3])
+            raise DemoError(
+                f"No run has ended for {RUN_S:.0f} s ({now}): see the output of Airflow's "
+                "scheduler."
+            )
+        time.sleep(POLL_S)
 
 
 def _outcome(run_id: str) -> str | None:
-    """The closing line of a run by the trial log; None where the log cannot be read, or has nothing of it."""
+    """The closing line of a run by the trial log; None if the log cannot be read, or has
+    nothing of it.
+    """
     try:
         log = open_store(create=False)
     except StoreError:
         return None
     with contextlib.closing(log):
-        ended = [t for t in log.trials(JOB_ID) if t.origin.run_id == run_id and t.state is not State.RUNNING]
-    return closing(ended) if ended else None
+        own = [trial for trial in log.trials(JOB_ID) if trial.origin.run_id == run_id]
+    ended = [trial for trial in own if trial.state is not State.RUNNING]
+    if not ended:
+        return None
+    return closing(ended)
 
 
 # ------------------------------------------------------------------ the Airflow of this host
 def not_running() -> list[str]:
-    """Which servers, of those that a task needs, do not run: by their heartbeats in the database, or by a request."""
+    """Which servers, of those that a task needs, do not run: by their heartbeats in the
+    database, or by a request.
+    """
     from airflow_provider_zeus.airflow_compat import get_airflow_health
 
     health = get_airflow_health()
     parts = {"scheduler": "scheduler", "dag-processor": "dag_processor"}
-    missing = [name for name, part in parts.items() if (health.get(part) or {}).get("status") != "healthy"]
-    return missing if _answers(f"{ui_url()}/execution/health") else [*missing, f"api-server at {ui_url()}"]
+    missing = []
+    for name, part in parts.items():
+        of_part = health.get(part) or {}
+        if of_part.get("status") != "healthy":
+            missing.append(name)
+    # the api-server has no heartbeat in the database
+    if not _answers(f"{ui_url()}/execution/health"):
+        missing.append(f"api-server at {ui_url()}")
+    return missing
 
 
 def ui_url() -> str:
     """Address of Airflow's UI, without a slash at its end."""
     from airflow.sdk import conf
 
-    named: str = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    base_url: str = conf.get("api", "base_url", fallback="") or ""
+    if base_url.rstrip("/"):
+        return base_url.rstrip("/")
     scheme = "https" if conf.get("api", "ssl_cert", fallback="") else "http"
-    return named or f"{scheme}://127.0.0.1:{conf.get('api', 'port', fallback='') or 8080}"
+    return f"{scheme}://127.0.0.1:{conf.get('api', 'port', fallback='') or 8080}"
 
 
 def _answers(url: str) -> bool:
     """Whether an HTTP server answers there, whatever it says."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a host of one's own is behind no proxy
+    # a host of one's own is behind no proxy
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(url, timeout=30.0):  # the api-server's first answer to a task takes it seconds
+        # the api-server's first answer to a task takes it seconds
+        with direct.open(url, timeout=30.0):
             return True
     except urllib.error.HTTPError:
         return True
     except (OSError, ValueError) as error:
-        return isinstance(getattr(error, "reason", None), ssl.SSLError)  # it does; its certificate is another matter
+        # it does; its certificate is another matter
+        return isinstance(getattr(error, "reason", None), ssl.SSLError)

@@ -1,4 +1,4 @@
-"""``airflow zeus export``: what is taken out of the trial log."""
+"""``airflow zeus export``: takes trials out of the trial log."""
 
 from __future__ import annotations
 
@@ -26,37 +26,51 @@ if TYPE_CHECKING:
 
 @command
 def export(args: Namespace) -> int:
-    """Write the trials of one job or of all; the status is 1 where one is left out, as its log is damaged."""
-    is_json = args.format == "json" or (args.format is None and Path(args.output or "").suffix in (".json", ".jsonl"))
+    """Write the trials of one job or of all; the status is 1 if one is left out, as its log is
+    damaged.
+    """
+    is_json = args.format == "json"
+    if args.format is None and args.output:
+        is_json = Path(args.output).suffix in (".json", ".jsonl")
+    write = _write_json if is_json else _write_csv
     with opened(args) as store:
         if args.job is None:  # the log of a job that is damaged shows before the file is opened
             jobs, status = of_all_jobs(store, lambda job_id: next(store.history(job_id), None))
         else:
-            jobs, status = {known(store, args.job): None}, 0
+            jobs = {known(store, args.job): None}
+            status = 0
+        # opened last: a log that cannot be read leaves an older file as it was
         with _target(args.output) as file:
-            count = _write_json(file, store, sorted(jobs)) if is_json else _write_csv(file, store, sorted(jobs))
+            count = write(file, store, sorted(jobs))
         left_out = [trial_label(damage) for damage in store.unreadable]
     if args.output:
-        say(f"{counted(count, 'trial')} written to {args.output}.")
+        say(f"{counted(count, 'attempt')} written to {args.output}.")
     if left_out:
-        say(f"Left out, since they cannot be read: {', '.join(left_out)}. See 'airflow zeus doctor'.", file=sys.stderr)
+        say(
+            f"Left out, since they cannot be read: {', '.join(left_out)}. "
+            "See 'airflow zeus doctor'.",
+            file=sys.stderr,
+        )
     return status
 
 
 def _write_json(file: TextIO, store: Store, jobs: Iterable[str]) -> int:
-    """Write all that the log holds of the jobs, a line for each run; return how many trials that are."""
+    """Write all that the log holds of the jobs, a line for each run; return how many trials
+    that are.
+    """
     count = 0
     file.write(line_of("format", FORMAT))
     for job_id in jobs:
         for part in store.history(job_id):
             file.write(line_of_part(part))
-            count += len(part.trials) if isinstance(part, RunTrials) else 0
+            if isinstance(part, RunTrials):
+                count += len(part.trials)
     file.write(line_of("end", {"trials": count}))
     return count
 
 
 def _write_csv(file: TextIO, store: Store, jobs: Iterable[str]) -> int:
-    """Write what a person reads of the jobs' trials; return how many there are."""
+    """Write the columns for people of the jobs' trials; return how many trials there are."""
     count = 0
 
     def counted_runs() -> Iterator[Sequence[Trial]]:
@@ -89,5 +103,9 @@ def _target(path: str | None) -> Iterator[TextIO]:
         with open(path, "w", encoding="utf-8", newline="", opener=private) as file:
             yield file
     except OSError as error:
-        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
-        raise StoreError(f"{path!r} cannot be written ({why}): name another file with --output.") from None
+        why = error.strerror
+        if error.errno == errno.ELOOP:
+            why = "it is a symbolic link"
+        raise StoreError(
+            f"{path!r} cannot be written ({why}): name another file with --output."
+        ) from None

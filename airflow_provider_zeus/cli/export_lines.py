@@ -1,8 +1,9 @@
-"""The lines of a JSON export: made of the parts of a log's history, and read again with every value checked. Pure.
+"""The lines of a JSON export: made of the parts of a log's history, and read again with every value
+checked. Pure.
 
-Each line is an object with one member: ``format``, then for each job ``job``, its ``profile`` lines and a ``run`` line
-for each of its runs, and ``end``. What is read is hostile input: a value that cannot be used is named with its line and
-a remedy.
+Each line is an object with one member: ``format``, then for each job ``job``, its ``profile`` lines
+and a ``run`` line for each of its runs, and ``end``. The file is hostile input: a value that cannot
+be used is named with its line and a remedy.
 """
 
 from __future__ import annotations
@@ -17,8 +18,16 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.event import Event
 from airflow_provider_zeus.model.job import job_fields
 from airflow_provider_zeus.model.job_checks import fits_index
+from airflow_provider_zeus.model.partial_sums import merged
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, MOST_TEXT, truncated
-from airflow_provider_zeus.model.trial import Observation, Origin, PowerPoint, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import (
+    Observation,
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+)
+from airflow_provider_zeus.model.trial_fields import FIELDS, flat
 from airflow_provider_zeus.model.wire import MOST_NUMBER, decode, encode, refuse_constant
 from airflow_provider_zeus.store.base import HistoryPart, JobHead, JobProfile, Report, RunTrials
 from airflow_provider_zeus.store.rows import (
@@ -26,23 +35,24 @@ from airflow_provider_zeus.store.rows import (
     is_known,
     points_from_lists,
     points_to_lists,
-    to_row,
     trial_from_dict,
 )
-from airflow_provider_zeus.store.rules import finite, merged
+from airflow_provider_zeus.store.rules import finite
 
 FORMAT = 1
 MOST_LINE = 4 * 1024 * 1024  # bytes: of a few trials with every text as long as it may be
 AGAIN = "Correct it, or write the file again with 'airflow zeus export --format json'"
+UPGRADE = "Upgrade airflow-provider-zeus here"
 MOST_FIELDS = 20  # names that are shown
 
 
 @dataclass(slots=True)
 class Skipped:
-    """What an import leaves out of a file."""
+    """Parts of a file that an import leaves out."""
 
     still_open: int = 0  # trials
-    fields: set[str] = field(default_factory=set)  # of jobs, that this version does not know: the first 20
+    # of jobs, that this version does not know: the first 20
+    fields: set[str] = field(default_factory=set)
 
     def note_field(self, name: str) -> None:
         """Remember the name of a job's field."""
@@ -60,14 +70,9 @@ def line_of_part(part: HistoryPart) -> str:
     if isinstance(part, JobHead):
         return line_of("job", encode(part))
     if isinstance(part, JobProfile):
-        model, count, source = part.where
-        device = {"device_model": model, "device_count": count, "energy_source": source}
-        samples = encode(part.samples)
-        return line_of(
-            "profile", {"job_id": part.job_id, **device, "job_version": part.job_version, "samples": samples}
-        )
+        return line_of("profile", encode(part))
     trials = [
-        to_row(trial) | {"points": points_to_lists(points)}
+        flat(trial) | {"points": points_to_lists(points)}
         for trial, points in zip(part.trials, part.points, strict=True)
     ]
     return line_of("run", {"job_id": part.job_id, "trials": trials})
@@ -76,145 +81,194 @@ def line_of_part(part: HistoryPart) -> str:
 def parts_of(lines: Iterable[bytes], skipped: Skipped) -> Iterator[HistoryPart]:
     """The parts of the history that a file holds, each checked when it is asked for.
 
-    :param skipped: gets what is left out.
+    :param skipped: gets the parts that are left out.
 
-    Raises JobSpecError: a value cannot be used, the file is of another format, or it ends too early.
+    Raises JobSpecError: a value cannot be used, the file is of another format, or it ends too
+    early.
     """
-    job_id, trials, ended = "", 0, False
+    job_id = ""
+    trials = 0
+    ended = False
     for number, line in enumerate(lines, 1):
         place = f"line {number}"
         kind, value = _member(place, line)
+        # a file that was put together of two would count twice
         if ended:
-            refuse(place, "line", kind, "the file has ended before it", AGAIN)
+            refuse(place, "line", kind, "the file has ended before it")
         if number == 1:
             _check_format(place, kind, value)
         elif kind == "end":
             _check_end(place, value, trials)
             ended = True
-        elif kind == "job":
-            head = _head(place, value, after=job_id)
-            job_id = head.job_id
-            yield head
-        elif job_id != _field(place, value, "job_id"):
-            refuse(place, "job_id", value["job_id"], "its job has no line before it", AGAIN)
-        elif kind == "profile":
-            yield _profile(place, value)
-        elif kind == "run":
-            run = _run(place, value, skipped)
-            trials += len(value["trials"])
-            if run.trials:
-                yield run
         else:
-            refuse(place, "line", kind, "not known to this version", "Upgrade airflow-provider-zeus here")
+            part = _part(place, kind, value, job_id, skipped)
+            job_id = part.job_id
+            if isinstance(part, RunTrials):
+                # open ones too: the last line counts all that were written
+                trials += len(value["trials"])
+                if not part.trials:
+                    continue
+            yield part
     if not ended:
-        raise JobSpecError.of("FILE", None, "it ends too early", "Write it again with 'airflow zeus export'")
+        raise JobSpecError.of(
+            "FILE", None, "it ends too early", "Write it again with 'airflow zeus export'"
+        )
 
 
-def refuse(place: str, column: str, value: object, problem: str, remedy: str) -> NoReturn:
+def _part(place: str, kind: str, value: Any, job_id: str, skipped: Skipped) -> HistoryPart:
+    """``job_id``: of the line before."""
+    if kind == "job":
+        return _head(place, value, after=job_id)
+    if job_id != _field(place, value, "job_id"):
+        refuse(place, "job_id", value["job_id"], "its job has no line before it")
+    if kind == "profile":
+        return _profile(place, value)
+    if kind != "run":
+        refuse(place, "line", kind, "not known to this version", UPGRADE)
+    return _run(place, value, skipped)
+
+
+def refuse(place: str, column: str, value: object, problem: str, remedy: str = AGAIN) -> NoReturn:
     """Raise the error of a value in the file."""
-    shown = value if value is None or isinstance(value, int | float) else str(value)[:80]
-    raise JobSpecError.of(f"{place}, {column}", shown, problem, remedy)
+    if value is not None and not isinstance(value, int | float):
+        value = str(value)[:80]
+    raise JobSpecError.of(f"{place}, {column}", value, problem, remedy)
+
+
+def _check_text(place: str, name: str, text: object) -> None:
+    """Refuse a text that cannot be stored as it is."""
+    if isinstance(text, str) and truncated(text) != text:
+        problem = f"longer than {MOST_TEXT} characters, or no text that can be stored"
+        refuse(place, name, text, problem)
 
 
 def _member(place: str, line: bytes) -> tuple[str, Any]:
     """Name and value of the one member of a line's object."""
+    # before it is parsed: JSON takes many times its size in memory
     if len(line) > MOST_LINE:
-        refuse(place, "line", "...", f"longer than {MOST_LINE:,} bytes", AGAIN)
+        refuse(place, "line", "...", f"longer than {MOST_LINE:,} bytes")
     try:
-        found = json.loads(line.decode("utf-8"), parse_constant=refuse_constant)
+        member = json.loads(line.decode("utf-8"), parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        refuse(place, "line", "...", f"no JSON ({error})", "Give a file of 'airflow zeus export --format json'")
-    if not isinstance(found, dict) or len(found) != 1:
-        refuse(place, "line", "...", "no object with one member", AGAIN)
-    ((kind, value),) = found.items()
+        remedy = "Give a file of 'airflow zeus export --format json'"
+        refuse(place, "line", "...", f"no JSON ({error})", remedy)
+    if not isinstance(member, dict) or len(member) != 1:
+        refuse(place, "line", "...", "no object with one member")
+    ((kind, value),) = member.items()
     return kind, value
 
 
 def _check_format(place: str, kind: str, value: Any) -> None:
-    if kind != "format" or value != FORMAT:
-        shown = value if isinstance(value, int) else "..."
-        refuse(place, kind, shown, f"this version reads format {FORMAT} alone", "Write the file with the same version")
+    if kind == "format" and value == FORMAT:
+        return
+    if not isinstance(value, int):
+        value = "..."
+    problem = f"this version reads format {FORMAT} alone"
+    refuse(place, kind, value, problem, "Write the file with the same version")
 
 
 def _check_end(place: str, value: Any, trials: int) -> None:
-    told = _field(place, value, "trials")
-    if told != trials:
-        refuse(place, "trials", told, f"there are {trials} before it: a part of the file is missing", AGAIN)
+    count = _field(place, value, "trials")
+    if count != trials:
+        problem = f"there are {trials} before it: a part of the file is missing"
+        refuse(place, "trials", count, problem)
 
 
 def _field(place: str, value: Any, name: str) -> Any:
     if not isinstance(value, dict) or name not in value:
-        refuse(place, name, "...", "missing", AGAIN)
+        refuse(place, name, "...", "missing")
     return value[name]
 
 
 def _head(place: str, value: Any, *, after: str) -> JobHead:
-    """How far the log of a job has got. ``after``: the job before it, whose name comes first in the alphabet."""
+    """How far the log of a job has got.
+
+    ``after``: the job before it, whose name comes first in the alphabet.
+    """
     try:
         head = decode(JobHead, value, newer=True)
     except ValueError as error:
-        refuse(place, "job", "...", str(error), AGAIN)
+        refuse(place, "job", "...", str(error))
     _check_job_id(place, head.job_id)
+    # in order, no set of all jobs has to be kept to see one twice
     if head.job_id <= after:
-        refuse(place, "job_id", head.job_id, f"it does not follow {after[:80]!r}: jobs are sorted, each is once", AGAIN)
+        problem = f"it does not follow {after[:80]!r}: jobs are sorted, each is once"
+        refuse(place, "job_id", head.job_id, problem)
     for name in ("told_seq", "last_number"):
         count = getattr(head, name)
         if not 0 <= count <= MOST_NUMBER:
-            refuse(place, name, count, f"not from 0 to {MOST_NUMBER}", AGAIN)
-    for held in head.events.values():
-        for event in held.events:
+            refuse(place, name, count, f"not from 0 to {MOST_NUMBER}")
+    for of_dag in head.events.values():
+        for event in of_dag.events:
             _check_event(place, event)
     return head
 
 
 def _check_event(place: str, event: Event) -> None:
     for text in (event.kind, event.run_id, event.sentence, event.remedy):
-        if truncated(text) != text:
-            refuse(place, "events", text, f"longer than {MOST_TEXT} characters, or no text that can be stored", AGAIN)
+        _check_text(place, "events", text)
     for name, value in event.figures.items():
-        is_figure = isinstance(value, int | float) and math.isfinite(value)
-        is_text = isinstance(value, str) and truncated(value) == value
-        if not is_figure and not is_text:
-            refuse(place, f"events, {name[:100]}", value, "no figure", AGAIN)
+        if isinstance(value, str):
+            is_figure = truncated(value) == value
+        else:
+            is_figure = isinstance(value, int | float) and math.isfinite(value)
+        if not is_figure:
+            refuse(place, f"events, {name[:100]}", value, "no figure")
 
 
 def _check_job_id(place: str, job_id: str) -> None:
     if not job_id or truncated(job_id) != job_id:
-        refuse(place, "job_id", job_id, "no name of a job", AGAIN)
+        refuse(place, "job_id", job_id, "no name of a job")
     if not fits_index(job_id):
         remedy = "Rename it there ('airflow zeus jobs rename') and export it again"
         refuse(place, "job_id", job_id, "longer than 1000 bytes of UTF-8", remedy)
 
 
 def _profile(place: str, entry: Mapping[str, Any]) -> JobProfile:
-    model, count, source, version = (
-        entry.get(name) for name in ("device_model", "device_count", "energy_source", "job_version")
-    )
-    texts = [model, version] if source is None else [model, version, source]
-    plain = all(isinstance(text, str) and truncated(text) == text for text in texts)
-    if not plain or type(count) is not int or not 0 < count < 10**6:
-        refuse(place, "device", str((model, count, source, version)), "no device", AGAIN)
+    model = entry.get("device_model")
+    count = entry.get("device_count")
+    source = entry.get("energy_source")
+    version = entry.get("job_version")
+    texts = [model, version]
+    if source is not None:
+        texts.append(source)
+    are_texts = all(isinstance(text, str) and truncated(text) == text for text in texts)
+    # a bool is an int to isinstance
+    is_count = type(count) is int and 0 < count < 10**6
+    if not are_texts or not is_count:
+        refuse(place, "device", str((model, count, source, version)), "no device")
     try:
-        samples = tuple(decode(ProfileSample, each) for each in entry["samples"])
+        samples = tuple(decode(ProfileSample, sample) for sample in entry["samples"])
     except DAMAGE as error:
-        refuse(place, "samples", str(error), "cannot be read", AGAIN)
+        refuse(place, "samples", str(error), "cannot be read")
+    # the same check as that of a training's report
     usable = finite(Report(observation=Observation(), profile=samples)).profile
-    if usable != samples or any(s.batch_size > MOST_NUMBER or s.is_mark for s in samples):
-        refuse(place, "samples", "...", f"a value that nothing measures, or over {MOST_SAMPLES}", AGAIN)
-    where = (str(model), count, source)
-    return JobProfile(job_id=entry["job_id"], where=where, job_version=str(version), samples=samples)
+    is_usable = usable == samples and not any(sample.is_mark for sample in samples)
+    if not is_usable or any(sample.batch_size > MOST_NUMBER for sample in samples):
+        problem = f"a value that nothing measures, or over {MOST_SAMPLES}"
+        refuse(place, "samples", "...", problem)
+    return JobProfile(
+        job_id=entry["job_id"],
+        device_model=str(model),
+        device_count=entry["device_count"],
+        energy_source=source,
+        job_version=str(version),
+        samples=samples,
+    )
 
 
 def _run(place: str, entry: Mapping[str, Any], skipped: Skipped) -> RunTrials:
     """The closed trials of a run, or of a part of one."""
     rows = _field(place, entry, "trials")
     if not isinstance(rows, list) or not 0 < len(rows) <= RunTrials.MOST:
-        refuse(place, "trials", "...", f"no list of 1 to {RunTrials.MOST}", AGAIN)
-    trials, points = [], []
+        refuse(place, "trials", "...", f"no list of 1 to {RunTrials.MOST}")
+    trials = []
+    points = []
     for index, row in enumerate(rows):
         trial = _trial(f"{place}, trials[{index}]", row, skipped)
         if trial.job_id != entry["job_id"]:
-            refuse(place, "job_id", trial.job_id, "not that of its run", AGAIN)
+            refuse(place, "job_id", trial.job_id, "not that of its run")
+        # its own log will still change it
         if trial.state is State.RUNNING or trial.told_seq is None:
             skipped.still_open += 1
             continue
@@ -226,49 +280,53 @@ def _run(place: str, entry: Mapping[str, Any], skipped: Skipped) -> RunTrials:
 def _points(place: str, lists: Any) -> list[PowerPoint]:
     points = points_from_lists(lists)
     if not isinstance(lists, list) or len(points) != len(lists):
-        refuse(place, "points", str(lists), "no power over time", AGAIN)
-    kept = finite(Report(observation=Observation(), points=points)).points
-    if list(kept) != points:
-        refuse(place, "points", str(lists), "more than 500, or a value that nothing measures", AGAIN)
+        refuse(place, "points", str(lists), "no power over time")
+    usable = finite(Report(observation=Observation(), points=points)).points
+    if list(usable) != points:
+        problem = "more than 500, or a value that nothing measures"
+        refuse(place, "points", str(lists), problem)
     return points
 
 
 def _trial(place: str, row: Any, skipped: Skipped) -> Trial:
     """The trial of a row, with every value that a decision or a page computes with checked."""
     if not isinstance(row, dict):
-        refuse(place, "trial", "...", "no object", AGAIN)
+        refuse(place, "trial", "...", "no object")
     spec = row.get("spec")
     if isinstance(spec, dict):
-        known = job_fields()
-        for name in spec.keys() - known.keys():
+        names = job_fields().keys()
+        for name in spec.keys() - names:
             skipped.note_field(name)
-        row = row | {"spec": {name: value for name, value in spec.items() if name in known}}
+        # a newer version may have added fields; the others still decide
+        row = row | {"spec": {name: value for name, value in spec.items() if name in names}}
     try:
         trial = trial_from_dict(row)
-        trial.job  # noqa: B018 - raises where this version cannot read it
+        trial.job  # noqa: B018 - raises if this version cannot read it
     except (*DAMAGE, JobSpecError) as error:
-        refuse(place, "trial", f"{type(error).__name__}: {error}"[:200], "cannot be read", AGAIN)
+        refuse(place, "trial", f"{type(error).__name__}: {error}"[:200], "cannot be read")
     if not is_known(trial):
-        name = "state" if trial.state not in set(State) else "phase"
-        refuse(place, name, str(row.get(name)), "not known to this version", "Upgrade airflow-provider-zeus here")
+        name = "phase" if trial.state in set(State) else "state"
+        refuse(place, name, str(row.get(name)), "not known to this version", UPGRADE)
     _check_sizes(place, trial)
+    # by the rules of a report: a value that it would change is refused
     stored = merged(Observation(), trial.observation)
-    for f in fields(Observation):
-        value = getattr(trial.observation, f.name)
-        if f.name != "reasons" and getattr(stored, f.name) != value:
-            refuse(place, f.name, value, stored.reasons.get(f.name, "too long"), AGAIN)
+    figures = [f.name for f in fields(Observation) if f.name != "reasons"]
+    for name in figures:
+        value = getattr(trial.observation, name)
+        if getattr(stored, name) != value:
+            refuse(place, name, value, stored.reasons.get(name, "too long"))
     return replace(trial, observation=stored)
 
 
 def _check_sizes(place: str, trial: Trial) -> None:
     for name, value in (("number", trial.number), ("told_seq", trial.told_seq)):
         if value == 0:
-            refuse(place, name, value, "the first one is 1", AGAIN)
+            refuse(place, name, value, "the first one is 1")
     if trial.batch_size is not None and trial.batch_size > MOST_NUMBER:
-        refuse(place, "batch_size", trial.batch_size, f"above {MOST_NUMBER}", AGAIN)
-    texts = {f.name: getattr(trial.origin, f.name) for f in fields(Origin)}
-    for name, text in {**texts, "ti_id": trial.key.ti_id, "reason": trial.reason}.items():
-        if isinstance(text, str) and truncated(text) != text:
-            refuse(place, name, text, f"longer than {MOST_TEXT} characters, or no text that can be stored", AGAIN)
+        refuse(place, "batch_size", trial.batch_size, f"above {MOST_NUMBER}")
+    # names of DAGs, tasks and runs, which the tables index
+    texts = {field.name: field.of(trial) for field in FIELDS if field.part in ("origin", "key")}
+    for name, text in (*texts.items(), ("reason", trial.reason)):
+        _check_text(place, name, text)
     if not trial.key.ti_id or trial.key.attempt < 1:
-        refuse(place, "ti_id, attempt", str(trial.key), "no name of a trial", AGAIN)
+        refuse(place, "ti_id, attempt", str(trial.key), "no name of an attempt")

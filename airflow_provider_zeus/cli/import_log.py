@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO
 
 from airflow_provider_zeus.cli.export_lines import MOST_LINE, Skipped, parts_of
@@ -19,31 +20,42 @@ def import_(args: Namespace) -> None:
     """Take the trials of a file into the log. Writes nothing unless the whole file is good."""
     skipped = Skipped()
     with opened(args) as store, os.fdopen(_opened(args.file), "rb") as file:
-        taken = store.take_in(parts_of(_lines(file), skipped))
-        for job_id, (new, held) in taken.items():
-            say(f"{job_id}: {counted(new, 'trial')} imported" + f", {held} in the log already" * bool(held))
+        imported = 0
+        # one transaction: a value that is refused leaves the log as it was
+        for job_id, (new, old) in store.take_in(parts_of(_lines(file), skipped)).items():
+            imported += new
+            text = f"{job_id}: {counted(new, 'attempt')} imported"
+            if old:
+                text += f", {old} in the log already"
+            say(text)
         if skipped.still_open:
-            said = counted(skipped.still_open, "trial")
-            say(f"{said} of the file left out: not closed. Export and import again once closed.")
+            still_open = counted(skipped.still_open, "attempt")
+            say(
+                f"{still_open} of the file left out: not closed. Export and import again once "
+                "closed."
+            )
         if skipped.fields:
-            say(f"Fields of jobs that this version does not know, left out: {', '.join(sorted(skipped.fields))}.")
-        imported = sum(new for new, _ in taken.values())
-        say(f"{counted(imported, 'trial')} imported into {store.identity}.")
+            names = ", ".join(sorted(skipped.fields))
+            say(f"Fields of jobs that this version does not know, left out: {names}.")
+        say(f"{counted(imported, 'attempt')} imported into {store.identity}.")
 
 
 def _opened(path: str) -> int:
     """The descriptor of a file. Raises JobSpecError."""
     try:
         return open_plain(path)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise JobSpecError.of("FILE", path, f"cannot be read ({why})", "Name a plain file") from None
+    except OSError as error:
+        why = error.strerror
+    except ValueError as error:
+        why = str(error)
+    raise JobSpecError.of("FILE", path, f"cannot be read ({why})", "Name a plain file")
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines, none of which takes more memory than a line may have. Raises JobSpecError."""
     try:
-        while line := file.readline(MOST_LINE + 1):
-            yield line
+        yield from iter(partial(file.readline, MOST_LINE + 1), b"")
     except OSError as error:
-        raise JobSpecError.of("FILE", file.name, f"cannot be read ({error.strerror})", "Try again") from None
+        raise JobSpecError.of(
+            "FILE", file.name, f"cannot be read ({error.strerror})", "Try again"
+        ) from None

@@ -1,10 +1,13 @@
-"""A run of a DAG that never was: which runs its schedule gives, and what a task gets of one."""
+"""A run of a DAG that never was: the runs that its schedule gives, and the context of a task in
+one.
+"""
 
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -12,24 +15,41 @@ from types import SimpleNamespace
 from typing import Any, Self
 from uuid import uuid4
 
+from jinja2 import StrictUndefined, TemplateRuntimeError
 
-class NotHereError(Exception):
+
+class NotHereError(TemplateRuntimeError):
     """The check has no such value, since nothing has run. The text says which value."""
 
 
-def rendered(task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any], *, days: int = 0) -> tuple[Any, dict[str, Any]]:
-    """A task with its templates rendered, the first instance of a mapped one, and the context of a made-up run.
+class ConfByHand(dict[str, Any]):
+    """``dag_run.conf`` of a run that somebody starts: its keys are known then."""
 
-    ``dag.test()`` would write a DAG run and its XComs into Airflow's database, and run the other tasks.
+    def __missing__(self, name: str) -> Any:
+        return StrictUndefined(hint=f"dag_run.conf[{name!r}]", exc=NotHereError)
 
-    :param xcoms: known ones, by task id and key.
+
+def rendered(task: Any, dag: Any, *, days: int = 0) -> tuple[Any, dict[str, Any]]:
+    """A task with its templates rendered, the first instance of a mapped one, and the context of a
+    made-up run.
+
+    ``dag.test()`` would write a DAG run and its XComs into Airflow's database, and run the other
+    tasks.
+
     :param days: from now to the date of the run.
 
-    Raises NotHereError for any other XCom, JobSpecError for a name that the run lacks, and what a template raises.
+    Raises NotHereError for an XCom, JobSpecError for a name that the run lacks, and the errors of
+    templates.
     """
+    # rendering changes a task, and the DAG's own must stay as it is
     copy = task.prepare_for_execution()
-    context = made_up_context(copy, dag, xcoms, days=days, dated=Runs.of(dag).may_be_dated)
-    copy.render_template_fields(context)
+    context = made_up_context(copy, dag, days=days, dated=Runs.of(dag).may_be_dated)
+    # Airflow logs a traceback of a template that fails: the finding says it
+    logging.disable(logging.CRITICAL)
+    try:
+        copy.render_template_fields(context)
+    finally:
+        logging.disable(logging.NOTSET)
     operator = context["task"]
     operator.check_templates(context)
     return operator, context
@@ -84,7 +104,9 @@ class Runs:
         """A key of the context that each of them has, and that names its data."""
         if self.of_partitions:
             return "partition_key"
-        return "run_id" if self.may_be_undated else "ds"
+        if self.may_be_undated:
+            return "run_id"
+        return "ds"
 
 
 class OnlyInRun:
@@ -106,15 +128,23 @@ class OnlyInRun:
 
 
 ONLY_IN_RUN = (
-    *("inlets", "outlets", "inlet_events", "outlet_events", "triggering_asset_events", "map_index_template"),
-    *("task_instance_key_str", "task_reschedule_count", "task_state_store", "asset_state_store", "partition_date"),
-    *("prev_start_date_success", "prev_end_date_success"),
+    "inlets",
+    "outlets",
+    "inlet_events",
+    "outlet_events",
+    "triggering_asset_events",
+    "map_index_template",
+    "task_instance_key_str",
+    "task_reschedule_count",
+    "task_state_store",
+    "asset_state_store",
+    "partition_date",
+    "prev_start_date_success",
+    "prev_end_date_success",
 )
 
 
-def made_up_context(
-    task: Any, dag: Any, xcoms: Mapping[tuple[str, str], Any], *, dated: bool, days: int = 0
-) -> dict[str, Any]:
+def made_up_context(task: Any, dag: Any, *, dated: bool, days: int = 0) -> dict[str, Any]:
     """The context of a run that never was.
 
     :param dated: whether the run has a logical date.
@@ -126,43 +156,76 @@ def made_up_context(
     run_id = f"check__{now.isoformat()}"
 
     def pull(task_ids: Any = None, key: str = "return_value", **_: Any) -> Any:
-        if (task_ids, key) not in xcoms:
-            raise NotHereError(f"XCom {key} of task {task_ids}")
-        return xcoms[task_ids, key]
+        # nothing has run, so nothing was pushed
+        raise NotHereError(f"XCom {key} of task {task_ids}")
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise NotHereError("XCom of an instance of a mapped task")
 
+    runs = Runs.of(dag)
     ti = SimpleNamespace(
-        id=str(uuid4()), dag_id=dag.dag_id, task_id=task.task_id, run_id=run_id, try_number=1, task=task,
-        max_tries=int(getattr(task, "retries", 0) or 0), map_index=0 if is_mapped(task) else -1,
-        xcom_pull=pull, get_relevant_upstream_map_indexes=refuse,
-    )  # fmt: skip
-    interval = (now - timedelta(days=1), now) if dated else (None, None)
+        id=str(uuid4()),
+        dag_id=dag.dag_id,
+        task_id=task.task_id,
+        run_id=run_id,
+        try_number=1,
+        task=task,
+        max_tries=int(getattr(task, "retries", 0) or 0),
+        map_index=0 if is_mapped(task) else -1,
+        xcom_pull=pull,
+        get_relevant_upstream_map_indexes=refuse,
+    )
     dag_run = SimpleNamespace(
-        run_type="manual", run_after=now, run_id=run_id, conf={}, logical_date=now if dated else None,
-        data_interval_start=interval[0], data_interval_end=interval[1],
-    )  # fmt: skip
-    context: dict[str, Any] = {name: OnlyInRun(name) for name in ONLY_IN_RUN if name in Context.__annotations__}
-    context |= {
-        **_looked_up(), "dag": dag, "dag_run": dag_run, "ti": ti, "task_instance": ti, "task": task, "run_id": run_id,
-        "params": {name: getattr(param, "value", param) for name, param in {**dag.params, **task.params}.items()},
-    }  # fmt: skip
-    if "partition_key" in Context.__annotations__:
-        context["partition_key"] = f"{now:%Y-%m-%d}" if Runs.of(dag).of_partitions else None
+        run_type="manual",
+        run_after=now,
+        run_id=run_id,
+        conf=ConfByHand() if runs.by_hand else {},
+        logical_date=None,
+        data_interval_start=None,
+        data_interval_end=None,
+    )
+    params = {**dag.params, **task.params}
+    context: dict[str, Any] = {
+        **{name: OnlyInRun(name) for name in ONLY_IN_RUN},
+        **_looked_up(),
+        "dag": dag,
+        "dag_run": dag_run,
+        "ti": ti,
+        "task_instance": ti,
+        "task": task,
+        "run_id": run_id,
+        "params": {name: getattr(param, "value", param) for name, param in params.items()},
+        "partition_key": None,
+    }
+    if runs.of_partitions:
+        context["partition_key"] = f"{now:%Y-%m-%d}"
+    # an older Airflow lacks some of them: a template that asks for one is a mistake there
+    for name in (*ONLY_IN_RUN, "partition_key"):
+        if name not in Context.__annotations__:
+            del context[name]
     if not dated:
         return context
-    context |= {
-        "logical_date": now, "ds": f"{now:%Y-%m-%d}", "ds_nodash": f"{now:%Y%m%d}",
-        "ts": now.isoformat(), "ts_nodash": f"{now:%Y%m%dT%H%M%S}", "ts_nodash_with_tz": f"{now:%Y%m%dT%H%M%S%z}",
-        "data_interval_start": interval[0], "data_interval_end": interval[1],
-    }  # fmt: skip
-    before = ("prev_data_interval_start_success", "prev_data_interval_end_success")
-    return context | {name: OnlyInRun(name) for name in before}
+    dag_run.logical_date = now
+    dag_run.data_interval_start = now - timedelta(days=1)
+    dag_run.data_interval_end = now
+    return context | {
+        "logical_date": now,
+        "ds": f"{now:%Y-%m-%d}",
+        "ds_nodash": f"{now:%Y%m%d}",
+        "ts": now.isoformat(),
+        "ts_nodash": f"{now:%Y%m%dT%H%M%S}",
+        "ts_nodash_with_tz": f"{now:%Y%m%dT%H%M%S%z}",
+        "data_interval_start": dag_run.data_interval_start,
+        "data_interval_end": now,
+        "prev_data_interval_start_success": OnlyInRun("prev_data_interval_start_success"),
+        "prev_data_interval_end_success": OnlyInRun("prev_data_interval_end_success"),
+    }
 
 
 def _looked_up() -> dict[str, Any]:
-    """What templates read by itself: ``var.value.x``, ``var.json.x``, ``conn.x``, ``macros.x``."""
+    """Names that templates use without a context: ``var.value.x``, ``var.json.x``, ``conn.x``,
+    ``macros.x``.
+    """
     from airflow.sdk import BaseHook, Variable, macros
 
     class Look:
@@ -173,8 +236,11 @@ def _looked_up() -> dict[str, Any]:
             return self.get(name)
 
     parsed = Look(partial(Variable.get, deserialize_json=True))
-    found = {"var": SimpleNamespace(value=Look(Variable.get), json=parsed), "conn": Look(BaseHook.get_connection)}
-    return {**found, "macros": macros}
+    return {
+        "var": SimpleNamespace(value=Look(Variable.get), json=parsed),
+        "conn": Look(BaseHook.get_connection),
+        "macros": macros,
+    }
 
 
 def is_mapped(task: Any) -> bool:

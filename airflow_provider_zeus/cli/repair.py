@@ -1,7 +1,7 @@
-"""``airflow zeus repair``: cleans up after processes that died, or ends one trial by hand.
+"""``airflow zeus repair``: cleans up after processes that died, or ends one attempt by hand.
 
-Four steps, none of which needs another one: restore power limits, store pending costs, close expired trials, name the
-models that nobody took over.
+Four steps, none of which needs another one: restore power limits, store pending costs, close
+expired trials, name the models that nobody took over.
 """
 
 from __future__ import annotations
@@ -9,14 +9,23 @@ from __future__ import annotations
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from airflow_provider_zeus.cli.checks_host import orphans
-from airflow_provider_zeus.cli.shell import command, confirmed, known, message_of, of_all_jobs, opened, os_user, say
+from airflow_provider_zeus.cli.shell import (
+    command,
+    confirmed,
+    known,
+    message_of,
+    of_all_jobs,
+    opened,
+    os_user,
+    say,
+)
 from airflow_provider_zeus.cli.upkeep import size_text
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
+from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.power.limits.record import restore_orphans
 from airflow_provider_zeus.private_files import share_with
@@ -33,21 +42,23 @@ def repair(args: Namespace) -> int:
     if args.close is not None:
         return _close(args)
     folder = state_dir()
-    steps: dict[str, Callable[[], bool]] = {
-        "Power limits": partial(_restore_limits, folder),  # first: it needs no store
+    done = [
+        _try("Power limits", _restore_limits, folder),  # first: it needs no store
         # before the expired trials: a trial whose result comes is not abandoned
-        "Pending costs": partial(_store_costs, args, folder),
-        "Expired trials": partial(_close_expired, args),
-        "Kept models": _name_kept_models,
-    }
-    done = [_tried(name, step) for name, step in steps.items()]
-    return 0 if all(done) else 1
+        _try("Pending costs", _store_costs, args, folder),
+        _try("Expired attempts", _close_expired, args),
+        _try("Kept models", _name_kept_models),
+    ]
+    return int(not all(done))
 
 
-def _tried(name: str, step: Callable[[], bool]) -> bool:
-    """Run one step; whether nothing is left of it. An error is printed, since it must not stop the other steps."""
+def _try(name: str, step: Callable[..., bool], *of: object) -> bool:
+    """Run one step; whether nothing is left of it.
+
+    An error is printed, since it must not stop the other steps.
+    """
     try:
-        return step()
+        return step(*of)
     except BrokenPipeError:  # of "| head"
         raise
     except ZeusError as error:  # its message names the remedy
@@ -62,7 +73,8 @@ def _restore_limits(folder: Path) -> bool:
     """Restore the power limits that dead trainings of this host left behind."""
     from airflow.sdk import conf
 
-    share_with(conf.get("zeus", "shared_group", fallback="").strip())  # a record may be that of another user
+    # a record may be that of another user
+    share_with(conf.get("zeus", "shared_group", fallback="").strip())
     restored = restore_orphans(folder)
     records, invalid = orphans(folder)
     say(f"Power limits: {restored} restored by the records in {folder}.")
@@ -85,69 +97,94 @@ def _store_costs(args: Namespace, folder: Path) -> bool:
             stored = drain(store, variables, None, state_dir=folder)
             where = store.identity
     say(f"Pending costs: {stored} stored in {where}.")
-    left = pending_places(variables, folder)
-    for place in left:
+    waiting = pending_places(variables, folder)
+    for place in waiting:
         say(f"  left: {place}")
-    return not left
+    return not waiting
 
 
 def _close_expired(args: Namespace) -> bool:
     """Close the trials whose lease expired."""
     if _missing_log(args) is not None:
-        say("Expired trials: 0 closed as abandoned; there is no trial log yet.")
+        say("Expired attempts: 0 closed as abandoned; there is no run log yet.")
         return True
     with opened(args) as store:
-        closed_of_job, status = of_all_jobs(store, store.reap)
-    closed = [trial for trials in closed_of_job.values() for trial in trials]
-    say(f"Expired trials: {len(closed)} closed as abandoned.")
-    for trial in closed:
-        say(f"  {trial.job_id}: trial {trial.number} of run {trial.origin.run_id or '-'}")
+        # a damaged job must not keep the others from it
+        closed, status = of_all_jobs(store, store.reap)
+        names = []
+        for job_id, trials in closed.items():
+            if trials:
+                numbers = RunNumbers(store.trials(job_id))
+                names += [_named(trial, numbers) for trial in trials]
+    say(f"Expired attempts: {len(names)} closed as abandoned.")
+    for name in names:
+        say(f"  {name}")
     return status == 0
 
 
 def _name_kept_models() -> bool:
-    """Name the folders of models that were kept, and whose process was killed before its task had their path."""
+    """Name the folders of models that were kept, and whose process was killed before its task
+    had their path.
+    """
     from airflow.sdk import conf
 
     root = Path(conf.get("zeus", "attempt_root", fallback="").strip() or tempfile.gettempdir())
     folders = kept_by_the_dead(root)
     say(f"Kept models: {len(folders)} in {root} whose process was killed after they were kept.")
     for folder in folders:
-        say(f"  {folder.path}: {size_text(folder.size_bytes)}; use it, or remove it and {folder.path}.lock")
+        size = size_text(folder.size_bytes)
+        say(f"  {folder.path}: {size}; use it, or remove it and {folder.path}.lock")
     return True
 
 
 def _missing_log(args: Namespace) -> Path | None:
     """Path of a trial log that no run has created yet. Raises StoreError."""
     url = store_url(args.conn_id)
-    return None if url is None else missing_file(url)
+    if url is None:
+        return None
+    return missing_file(url)
 
 
 def _close(args: Namespace) -> int:
-    """Close the trial that ``--close`` names. Raises JobSpecError: no such job or trial, or the trial has ended."""
-    job, number = args.close
+    """Close the attempt that ``--close`` names.
+
+    Raises JobSpecError: no such job or attempt, or it has ended.
+    """
+    job, attempt = args.close
     with opened(args) as store:
         job_id = known(store, job)
-        trial = _open_trial(job_id, store.trials(job_id), number)
-        what = f"trial {trial.number} of {job_id} (run {trial.origin.run_id or '-'}, batch size {trial.batch_size})"
-        if not args.yes and not confirmed(f"Close {what} permanently? [y/N] "):
-            say("Nothing was changed.")
+        log = store.trials(job_id)
+        numbers = RunNumbers(log)
+        trial = _open_trial(job_id, log, numbers, attempt)
+        what = _named(trial, numbers)
+        if not confirmed(f"Close {what} permanently? [y/N] ", yes=args.yes):
             return 1
         closed = store.close_trial(job_id, trial.number, by=os_user())
     say(f"Closed {what}: {closed.reason}.")
     return 0
 
 
-def _open_trial(job_id: str, trials: list[Trial], number: str) -> Trial:
-    """The trial of this number. Raises JobSpecError: there is none, or it is closed."""
-    of_number = {str(trial.number): trial for trial in trials}
-    trial = of_number.get(number)
+def _named(trial: Trial, numbers: RunNumbers) -> str:
+    """An attempt in words, with its DAG run."""
+    run = f"DAG run {trial.origin.run_id or '-'}"
+    if trial.batch_size is not None:
+        run += f", batch size {trial.batch_size}"
+    return f"attempt {numbers.attempt(trial)} of {trial.job_id} ({run})"
+
+
+def _open_trial(job_id: str, trials: Sequence[Trial], numbers: RunNumbers, attempt: str) -> Trial:
+    """The trial of an attempt. Raises JobSpecError: there is none, or it is closed."""
+    by_attempt = {numbers.attempt(trial): trial for trial in trials}
+    trial = by_attempt.get(attempt)
     if trial is None:
-        newest = max((trial.number for trial in trials), default=0)
-        remedy = f"Its newest one is {newest}; see 'airflow zeus trials {job_id}'"
-        raise JobSpecError.of("TRIAL", number, f"{job_id} has no such trial that can be read", remedy)
+        newest = list(by_attempt)[-1] if by_attempt else "none"
+        remedy = f"Its newest one is {newest}; see 'airflow zeus runs {job_id}'"
+        problem = f"{job_id} has no such attempt that can be read"
+        raise JobSpecError.of("ATTEMPT", attempt, problem, remedy)
     if trial.state is not State.RUNNING and trial.closed_at is not None:
-        reason = f", {trial.reason}" if trial.reason else ""
-        problem = f"it is closed already ({trial.state.text}{reason})"
-        raise JobSpecError.of("TRIAL", number, problem, "Only an open trial can be closed")
+        state = trial.state.text
+        if trial.reason:
+            state += f", {trial.reason}"
+        problem = f"it is closed already ({state})"
+        raise JobSpecError.of("ATTEMPT", attempt, problem, "Only an open one can be closed")
     return trial

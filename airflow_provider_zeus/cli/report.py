@@ -13,6 +13,8 @@ from typing import Any
 from airflow_provider_zeus.cli.shell import command, opened, print_json, say, show
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.hooks.zeus import about_dags, month_saved
+from airflow_provider_zeus.model.job_ids import names_in
+from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.printable import cell
 from airflow_provider_zeus.reports import month_report
 from airflow_provider_zeus.reports.month_spent import (
@@ -23,8 +25,10 @@ from airflow_provider_zeus.reports.month_spent import (
     group_record,
     group_rows,
 )
-from airflow_provider_zeus.reports.months import PeriodSum, SavedDraws, month_bounds, month_of, silent_text
+from airflow_provider_zeus.reports.months import SavedDraws, month_bounds, month_of, silent_text
 from airflow_provider_zeus.signals.prices import Prices, in_force
+
+OUTSIDE = "its tasks are measured from outside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +44,19 @@ class MonthTable:
 
 @command
 def report(args: Namespace) -> None:
-    """Print what each job, owner or tag spent in a month; of each job also what it saved."""
+    """Print the cost of each job, owner or tag in a month; of each job also the saving."""
     month = args.month or month_of(time.time())
-    begin_s, end_s = _bounds(month)
+    try:
+        begin_s, end_s = month_bounds(month, 1)
+    except ValueError:
+        raise JobSpecError.of("month", month, "no month", 'write it as "2026-11"') from None
     with opened(args) as store:
         sums = store.sums([begin_s, end_s])
         if args.by == "job":
-            jobs = sorted({(s.dag_id, s.job_id) for s in sums})
+            jobs = sorted({(s.dag_id, s.job_id) for s in sums if not s.outside})
             saved = {key: month_saved(store, *key, begin_s, end_s) for key in jobs}
+            # these have no default to compare with
+            saved |= {(s.dag_id, s.job_id): OUTSIDE for s in sums if s.outside}
             table = by_job(month, sums, saved, in_force())
         else:
             about = about_dags({s.dag_id for s in sums})
@@ -56,17 +65,27 @@ def report(args: Namespace) -> None:
 
 
 def by_job(
-    month: str, sums: Sequence[PeriodSum], saved: Mapping[month_report.DagJob, SavedDraws | str], prices: Prices
+    month: str,
+    sums: Sequence[PeriodSum],
+    saved: Mapping[month_report.DagJob, SavedDraws | str],
+    prices: Prices,
 ) -> MonthTable:
-    """The month by job. ``saved``: what each job saved, or why that is not known."""
+    """The month by job. ``saved``: the saving of each job, or why it is not known."""
     rows = month_report.month_rows(sums, saved)
+    note = ""
     silent = silent_text(sums)
+    if silent:
+        note = f"In no figure: {silent}."
+    cells = [month_report.job_cells(row, prices) for row in rows]
+    if all(names_in(row.job_id)[0] == row.dag_id for row in rows):
+        for row_cells in cells:
+            del row_cells["dag"]  # the jobs' names say it
     return MonthTable(
         columns=month_report.COLUMNS,
         records=month_report.job_records(month, rows, month_report.silent_attempts(sums), prices),
-        rows=[month_report.job_cells(row, prices) for row in rows],
+        rows=cells,
         empty="No run that reported its figures began in this month.",
-        note=f"In no figure: {silent}." if silent else "",
+        note=note,
     )
 
 
@@ -75,26 +94,17 @@ def by_owner_or_tag(
 ) -> MonthTable:
     """The month by ``owner`` or by ``tag``. ``about``: owners and tags by DAG."""
     groups = [group for group in by_group(sums, about) if group.by == by]
-    names = [name.lower() for name in (by, "jobs", *SPENT)]
+    names = [name.lower() for name in ("jobs", *SPENT)]
     rows = []
     for kind in dict.fromkeys(group.kind for group in groups):
         for name, *cells in group_rows(groups, by, kind, prices):
-            rows.append({names[0]: name, "source": kind, **dict(zip(names[1:], cells, strict=True))})
+            rows.append({by: name, "source": kind, **dict(zip(names, cells, strict=True))})
     return MonthTable(
         columns=GROUP_COLUMNS,
         records=[{"month": month, **group_record(group, prices)} for group in groups],
         rows=rows,
         empty="No run of a DAG that Airflow knows began in this month.",
     )
-
-
-def _bounds(month: str) -> tuple[float, float]:
-    """Begin and end of a month [s since the epoch]. Raises JobSpecError: it is no month."""
-    try:
-        begin_s, end_s = month_bounds(month, 1)
-    except ValueError:
-        raise JobSpecError.of("month", month, "no month", 'write it as "2026-11"') from None
-    return begin_s, end_s
 
 
 def _print(table: MonthTable, output: str) -> None:

@@ -26,7 +26,9 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
 
     custom_operator_name: str = "@task.zeus"
     template_fields: Sequence[str] = ZeusTrainOperator.template_fields
-    template_fields_renderers: ClassVar[dict[str, str]] = ZeusTrainOperator.template_fields_renderers
+    template_fields_renderers: ClassVar[dict[str, str]] = (
+        ZeusTrainOperator.template_fields_renderers
+    )
 
     def __init__(
         self,
@@ -38,20 +40,29 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
         mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        args, keywords = list(op_args or ()), dict(op_kwargs or {})
-        chooses = as_job(job, mode).chooses_size
-        check_function(python_callable, hands_run=chooses)
-        position = run_position(python_callable)
+        args = list(op_args or ())
+        keywords = dict(op_kwargs or {})
+        # checked while the DAG file is parsed, so that a wrong task is an import error
+        gets_run = as_job(job, mode).chooses_size
+        check_function(python_callable, hands_run=gets_run)
         if job is None:
             check_run_given(python_callable, args, keywords)
-        if not chooses and (job is None or RUN not in inspect.signature(python_callable).parameters):
-            pass  # called with the author's arguments alone
-        elif position < len(args):  # a place for ``run``: the author calls the function with the other arguments only
-            args.insert(position, None)
-        else:
-            keywords = {RUN: None, **keywords}
+        elif not gets_run:
+            gets_run = RUN in inspect.signature(python_callable).parameters
+        if gets_run:
+            # a place for ``run``: the author calls the function with the other arguments only
+            position = run_position(python_callable)
+            if position < len(args):
+                args.insert(position, None)
+            else:
+                keywords = {RUN: None, **keywords}
         super().__init__(
-            kwargs_to_upstream={"job": job, "python_callable": python_callable, "op_args": args, "op_kwargs": keywords},
+            kwargs_to_upstream={
+                "job": job,
+                "python_callable": python_callable,
+                "op_args": args,
+                "op_kwargs": keywords,
+            },
             python_callable=python_callable,
             op_args=args,
             op_kwargs=keywords,
@@ -70,27 +81,41 @@ def zeus_task(
     multiple_outputs: bool | None = None,
     **kwargs: Any,
 ) -> TaskDecorator:
-    """Measure what the decorated function takes; with a job, train it within the Zeus loop.
+    """Measure the decorated function; with a job, train it within the Zeus loop.
 
-    A bare ``@task.zeus`` leaves the function as it is; ``@task.zeus(mode="optimize")`` tunes the power limit of its
-    torch training, too. With a job that names batch sizes it gets the run handle as ``run``. Parameters that are named
-    after keys of Airflow's context get their values; call it with its other arguments. ``kwargs`` go to the operator,
-    such as ``job_id_by="region"``: one job for each mapped value of this argument. Raises JobSpecError where a field
-    of a job is among them, or the function is a task already.
+    For example::
+
+        @task.zeus(ZeusJob(batch_sizes=[32, 64], default_batch_size=32, target=..., max_epochs=20))
+        def train(run): ...
+
+    A bare ``@task.zeus`` leaves the function as it is; ``@task.zeus(mode="optimize")`` tunes the
+    power limit of its torch training, too. With a job that names batch sizes it gets the run handle
+    as ``run``. Parameters that are named after keys of Airflow's context get their values; call it
+    with its other arguments. ``kwargs`` go to the operator, such as ``job_id_by="region"``: one job
+    for each mapped value of this argument. Raises JobSpecError if a field of a job is among
+    them, or the function is a task already.
     """
+    # as an option of the operator it would be ignored, or fail with a TypeError of Airflow
     for name, value in kwargs.items():
         if name in job_fields() and name != "mode":
             remedy = f"write @task.zeus(ZeusJob({name}=...))"
             raise JobSpecError.of(f"@task.zeus: {name}", value, "a field of a ZeusJob", remedy)
+    # a bare @task.zeus hands the function in the place of the job
     if callable(job):
-        job, python_callable = None, job
+        python_callable = job
+        job = None
+    if isinstance(job, ZeusJob):
+        # a dict has no place for objects, so notifiers go beside it
+        notify = (*job.notifiers, *kwargs.pop("notify", ()))
+        if notify:
+            kwargs["notify"] = notify
+        job = job.to_dict()  # Airflow finds XComArgs in a dict
     refuse_task(python_callable)
     decorate = task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,
         decorated_operator_class=ZeusDecoratedOperator,
-        job=job.to_dict() if isinstance(job, ZeusJob) else job,  # Airflow finds XComArgs in a dict
-        **({"notify": job.notifiers} if isinstance(job, ZeusJob) and job.notifiers else {}),
+        job=job,
         **kwargs,
     )
     if python_callable is not None:

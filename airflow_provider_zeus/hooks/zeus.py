@@ -1,4 +1,4 @@
-"""``ZeusHook``: the trial log behind an Airflow Connection."""
+"""``ZeusHook``: the run log behind an Airflow Connection."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ log = guarded_log(__name__)
 
 
 class ZeusHook(BaseHook):
-    """Opens the trial log, for tasks that read it or write their own reports.
+    """Opens the run log, for tasks that read it or write their own reports.
 
-    :param zeus_conn_id: Connection of the trial log; where ``zeus_default`` is not defined, ``zeus.db`` of this
-        host.
+    For example: ``ZeusHook().get_conn().trials("dag.task", last=10)``.
+
+    :param zeus_conn_id: Connection of the run log; if ``zeus_default`` is not defined,
+        ``zeus.db`` of this host.
     """
 
     conn_name_attr = "zeus_conn_id"
     default_conn_name = "zeus_default"
     conn_type = "zeus"
-    hook_name = "Zeus trial log"
+    hook_name = "Zeus run log"
 
     def __init__(self, zeus_conn_id: str = default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -50,42 +52,43 @@ class ZeusHook(BaseHook):
         from airflow_provider_zeus.store.open import open_store
 
         try:
+            # a test of a Connection must not make tables in the wrong database
             with closing(open_store(self.zeus_conn_id, create=False)) as store:
                 jobs = len(store.jobs())
         except StoreError as error:
             return False, str(error)
-        return True, f"The trial log at {store.identity} can be read: {jobs} {'job' if jobs == 1 else 'jobs'}."
+        noun = "job" if jobs == 1 else "jobs"
+        return True, f"The run log at {store.identity} can be read: {jobs} {noun}."
 
 
 def about_dags(dag_ids: Collection[str]) -> dict[str, DagAbout]:
-    """Tags and owners of those of the DAGs that Airflow's database has. Empty if it cannot be read."""
+    """Tags and owners of those of the DAGs that Airflow's database has.
+
+    Empty if it cannot be read.
+    """
     from airflow_provider_zeus.reports.month_spent import DagAbout
 
+    # within the try: a task's process may have no access to Airflow's database
     try:
-        found = _in_database(dag_ids)
+        import sqlalchemy as sa
+
+        from airflow_provider_zeus.airflow_compat import DagModel, DagTag, create_session
+
+        dags = sa.select(DagModel.dag_id, DagModel.owners).where(DagModel.dag_id.in_(dag_ids))
+        with create_session() as session:
+            owners = {dag_id: names or "" for dag_id, names in session.execute(dags)}
+            tags: dict[str, list[str]] = {dag_id: [] for dag_id in owners}
+            tagged = sa.select(DagTag.dag_id, DagTag.name).where(DagTag.dag_id.in_(owners))
+            for dag_id, tag in session.execute(tagged.order_by(DagTag.name)):
+                tags[dag_id].append(tag)
     except Exception:
         log.warning("Tags and owners of DAGs cannot be read.", exc_info=True)
         return {}
-    return {
-        dag_id: DagAbout(tags, [name.strip() for name in (owners or "").split(",") if name.strip()])
-        for dag_id, (tags, owners) in found.items()
-    }
-
-
-def _in_database(dag_ids: Collection[str]) -> dict[str, tuple[list[str], str | None]]:
-    """Tags and owners of those of the DAGs that Airflow's database has."""
-    import sqlalchemy as sa
-
-    from airflow_provider_zeus.airflow_compat import DagModel, DagTag, create_session
-
-    with create_session() as session:
-        asked = sa.select(DagModel.dag_id, DagModel.owners).where(DagModel.dag_id.in_(dag_ids))
-        owners = session.execute(asked).all()
-        found: dict[str, tuple[list[str], str | None]] = {dag_id: ([], names) for dag_id, names in owners}
-        tags = sa.select(DagTag.dag_id, DagTag.name).where(DagTag.dag_id.in_(found)).order_by(DagTag.name)
-        for dag_id, name in session.execute(tags):
-            found[dag_id][0].append(name)
-    return found
+    abouts = {}
+    for dag_id, text in owners.items():
+        names = [name.strip() for name in text.split(",")]
+        abouts[dag_id] = DagAbout(tags[dag_id], list(filter(None, names)))
+    return abouts
 
 
 def month_saved(
@@ -96,23 +99,29 @@ def month_saved(
     end_s: float,
     with_belief: Callable[[Dataset], Dataset] | None = None,
 ) -> SavedDraws | str:
-    """What one job of a DAG saved in a month by its newest runs, or why that is not known.
+    """The saving of one job of a DAG in a month by its newest runs, or why it is not known.
 
-    :param with_belief: gives a dataset a belief that is known already; default: it is learned from the start.
+    :param with_belief: gives a dataset a belief that is known already; default: it is learned from
+        the start.
     """
     from airflow_provider_zeus.errors import JobSpecError
     from airflow_provider_zeus.model.trial import newest_device
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.reports.months import saved_between
+    from airflow_provider_zeus.reports.run_figures import MOST_RUNS
 
-    trials = store.runs(dag_id, job_id, last=1000)  # as many as the pages read
+    trials = store.runs(dag_id, job_id, last=MOST_RUNS)
     try:
         settings = store.settings(job_id)
         job = trials[-1].job.with_settings(settings)
     except (JobSpecError, IndexError):
+        # no error: the report has a line for each job, whichever can be read
         return "no run of it can be read here"
     log = as_dataset(trials, job, settings=settings)
-    if job.chooses_size:
-        log = replace(log, folded=log.belief()) if with_belief is None else with_belief(log)
+    # a caller with many jobs has their beliefs already: learning each anew takes seconds
+    if job.chooses_size and with_belief is not None:
+        log = with_belief(log)
+    elif job.chooses_size:
+        log = replace(log, folded=log.belief())
     profiles = store.profile(job_id, log.where or newest_device(trials), job.job_version)
     return saved_between(log, profiles, begin_s, end_s)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ZeusSignalHook(BaseHook):
-    """Reads the series of a Connection of type *Zeus signal* (docs/signals.md).
+    """Reads the series of a Connection of type *Zeus signal* (docs/levers/signals.md).
 
     :param zeus_signal_conn_id: ``zeus_price``, ``zeus_carbon``, or another one.
     """
@@ -35,14 +35,18 @@ class ZeusSignalHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the last two days can be read, and a message."""
         from airflow_provider_zeus.errors import SignalError
+        from airflow_provider_zeus.units import counted
 
         now_s = time.time()
+        # prices of tomorrow come in the afternoon: yesterday's are surely there
         try:
             series = self.series(now_s - 2 * 86_400, now_s + 86_400)
         except SignalError as error:
             return False, str(error)
         present = series.at(now_s)
+        values = counted(len(series.steps), "value")
+        unit = series.unit.name
         if present is None:
-            said = f"{len(series.steps)} values in {series.unit.name} can be read, none of them of now"
-            return False, f"{said}; a time without an offset is read as UTC."
-        return True, f"{len(series.steps)} values can be read; at present {present.value:,.4g} {series.unit.name}."
+            text = f"{values} in {unit} can be read, and none of now"
+            return False, f"{text}; a time without an offset is read as UTC."
+        return True, f"{values} can be read; at present {present.value:,.4g} {unit}."

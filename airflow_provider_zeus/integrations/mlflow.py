@@ -1,4 +1,4 @@
-"""Writes what an attempt cost into the MLflow run that the training has open: ``ZeusJob(log_to=["mlflow"])``."""
+"""Writes the cost of an attempt into the MLflow run that the training has open (``log_to``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OpenRun(NamedTuple):
 
 
 def open_run(*, closed: bool = False) -> OpenRun | None:
-    """The run that is open in this thread; asks no server. None: there is none, or the training has no MLflow.
+    """The run that is open in this thread; None: there is none. Asks no server.
 
     :param closed: else the one that was open last.
     """
@@ -24,10 +24,11 @@ def open_run(*, closed: bool = False) -> OpenRun | None:
     if not mlflow:
         return None
     run = mlflow.active_run()
-    if run:
-        return OpenRun(mlflow.get_tracking_uri(), run.info.run_id)
+    run_id = run.info.run_id if run else None
+    # mlflow.last_active_run() would ask the server
     last: Any = getattr(sys.modules.get("mlflow.tracking.fluent"), "_last_active_run_id", None)
-    run_id = last.get() if closed and hasattr(last, "get") else None  # mlflow.last_active_run() would ask the server
+    if closed and run_id is None and hasattr(last, "get"):
+        run_id = last.get()
     return OpenRun(mlflow.get_tracking_uri(), run_id) if run_id else None
 
 
@@ -38,7 +39,7 @@ def write(
     settings: Mapping[str, object],
     curve: Iterable[tuple[str, int, float]],
 ) -> None:
-    """Write figures as metrics, settings as parameters. Raises what MLflow raises; may wait for its server.
+    """Write figures as metrics, settings as parameters. Raises any error of MLflow, and may wait.
 
     :param prefix: of all names.
     :param curve: (name, epoch from 0, value).
@@ -46,7 +47,8 @@ def write(
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 
-    client, now_ms = MlflowClient(run.tracking_uri), int(1000 * time.time())
+    client = MlflowClient(run.tracking_uri)
+    now_ms = int(1000 * time.time())
     points = [*((name, 0, value) for name, value in figures.items()), *curve]
     metrics = [Metric(prefix + name, value, now_ms, step) for name, step, value in points]
     most = 1000  # metrics that MLflow takes in one call

@@ -15,7 +15,7 @@ SURE = "90 % sure"  # what texts call the interval of a saving
 class Estimate:
     """A value with a 90 % interval, in the unit of the field that holds it.
 
-    ``reason`` says why the value is None; where there is a value, why the interval is None.
+    ``reason`` says why the value is None; if there is a value, why the interval is None.
     """
 
     value: float | None
@@ -30,28 +30,42 @@ class Estimate:
 
     @classmethod
     def normal(cls, mean: float, sd: float) -> Self:
-        """From a normal distribution. The interval is cut off at 0, since costs are not negative."""
+        """From a normal distribution.
+
+        The interval is cut off at 0, since costs are not negative.
+        """
         return cls(mean, max(mean - Z * sd, 0.0), mean + Z * sd)
 
     @classmethod
     def log_normal(cls, log_mean: float, log_sd: float) -> Self:
         """From a normal distribution of the logarithm; the value is the median."""
-        return cls(math.exp(log_mean), math.exp(log_mean - Z * log_sd), math.exp(log_mean + Z * log_sd))
+        return cls(
+            math.exp(log_mean), math.exp(log_mean - Z * log_sd), math.exp(log_mean + Z * log_sd)
+        )
 
     @property
     def verdict(self) -> str | None:
-        """Of a saving: "saved", "lost", or "undecided" where the interval holds both; None: not known."""
-        if self.value is None or self.low is None or self.high is None:
+        """Of a saving: "saved", "lost", or "undecided" if the interval holds both; None: not
+        known.
+        """
+        if self.value is None:
+            return None
+        if self.low is None or self.high is None:
             return None
         if self.low < 0 < self.high or self.value == 0:
             return "undecided"
-        return "saved" if self.value > 0 else "lost"
+        if self.value > 0:
+            return "saved"
+        return "lost"
 
     def times(self, factor: float | None, why_not: str = "") -> Estimate:
-        """Value and interval times a factor of at least 0; missing, for the reason ``why_not``, where that is None."""
-        if factor is None:
-            return Estimate.missing(self.reason if self.value is None and self.reason else why_not)
-        return self.mapped(lambda v: v * factor)
+        """Value and interval times a factor of at least 0; missing, by ``why_not``, if that is
+        None.
+        """
+        if factor is not None:
+            return self.mapped(lambda v: v * factor)
+        own_reason = self.reason if self.value is None else None
+        return Estimate.missing(own_reason or why_not)
 
     def plus(self, known: float) -> Estimate:
         """Value and interval plus a known amount."""
@@ -59,5 +73,15 @@ class Estimate:
 
     def mapped(self, of: Callable[[float], float]) -> Estimate:
         """A non-decreasing function applied to value and interval."""
-        value, low, high = (None if v is None else of(v) for v in (self.value, self.low, self.high))
-        return Estimate(value, low, high, self.reason)
+
+        def mapped(figure: float | None) -> float | None:
+            if figure is None:
+                return None
+            return of(figure)
+
+        return Estimate(
+            value=mapped(self.value),
+            low=mapped(self.low),
+            high=mapped(self.high),
+            reason=self.reason,
+        )

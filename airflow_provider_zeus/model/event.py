@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-FAILING, DRIFTED, LOST, LIMITS, STORE = "failing", "drifted", "lost", "limit not set", "store away"
-DEADLINE, NO_DATA, NO_METRIC, NO_TARGET = "deadline at risk", "no data", "no metric reported", "no target"
+FAILING = "failing"
+DRIFTED = "drifted"
+LOST = "lost"
+LIMITS = "limit not set"
+STORE = "store away"
+DEADLINE = "deadline at risk"
+NO_DATA = "no data"
+NO_METRIC = "no metric reported"
+NO_TARGET = "no target"
 KINDS = (FAILING, DRIFTED, LOST, LIMITS, STORE, DEADLINE, NO_DATA, NO_METRIC, NO_TARGET)
 
 
@@ -20,12 +27,15 @@ class Event:
     run_id: str = ""  # of that trial
     sentence: str
     remedy: str
-    figures: Mapping[str, Any] = field(default_factory=dict)  # of the sentence, with their units in the names
+    # of the sentence, with their units in the names
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The same while it lasts. Each run has a deadline of its own."""
-        return f"{self.kind} {self.run_id}" if self.kind == DEADLINE else self.kind
+        if self.kind == DEADLINE:
+            return f"{self.kind} {self.run_id}"
+        return self.kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +48,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What a run's look at its job found."""
+    """The result of a run's look at its job."""
 
-    held: Mapping[str, Held]  # by DAG: what holds now
+    events: Mapping[str, Held]  # by DAG: what holds now
     begun: Sequence[Event]  # what the DAG of the run did not hold before

@@ -1,8 +1,9 @@
 """The name that a job has by default: that of its task, and the value of a mapped argument.
 
-``.`` separates these names, so a dot within one of them is doubled: task ``eu.train`` of DAG ``fraud`` has the job
-``fraud.eu..train``, and task ``train`` of DAG ``fraud.eu`` has ``fraud..eu.train``. Dots at the beginning of a name
-are written as ``:``, which is in no name of Airflow's: after a separator they could belong to the name before it.
+``.`` separates these names, so a dot within one of them is doubled: task ``eu.train`` of DAG
+``fraud`` has the job ``fraud.eu..train``, and task ``train`` of DAG ``fraud.eu`` has
+``fraud..eu.train``. Dots at the beginning of a name are written as ``:``, which is in no name of
+Airflow's: after a separator they could belong to the name before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Data of the trial log: decisions and observations. Standard library only.
 
-A *recurrence* is one scheduled run of a job; a *trial* is one attempt at training in it with one batch size.
-Energies are joules, times seconds, powers watts. A missing figure is ``None``, never 0, and ``Observation.reasons``
-says why.
+A *recurrence* is one scheduled run of a job; a *trial* is one attempt at training in it with one
+batch size. Energies are joules, times seconds, powers watts. A missing figure is ``None``, never 0,
+and ``Observation.reasons`` says why.
 """
 
 from __future__ import annotations
@@ -26,21 +26,18 @@ class State(StrEnum):
     DONE = "done"  # measured alone, and ended without an error; teaches nothing
     GIVEN_UP = "given_up"  # exploratory, stopped at its bound
     EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
-    NO_METRIC = "no_metric"  # ended well and reported no metric: whether it reached its target is not known
+    # ended well and reported no metric: whether it reached its target is not known
+    NO_METRIC = "no_metric"
     FAILED = "failed"  # ended by an error
     NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
-    NOT_NEEDED = "not_needed"  # the model of an earlier run is still good, so nothing was trained; teaches nothing
+    # the model of an earlier run is still good, so nothing was trained; teaches nothing
+    NOT_NEEDED = "not_needed"
     ABANDONED = "abandoned"  # its lease expired, or a later try took over
 
     @property
     def text(self) -> str:
         """For people: the same on pages, at the command line and in logs."""
-        named = {
-            State.CONVERGED: "reached target",
-            State.EXHAUSTED: "below target",
-            State.NO_METRIC: "no metric reported",
-        }
-        return named.get(self) or self.value.replace("_", " ")
+        return _STATE_TEXTS.get(self, self.value.replace("_", " "))
 
     @property
     def kept_model(self) -> bool:
@@ -59,7 +56,9 @@ class State(StrEnum):
 
     @property
     def conclusive(self) -> bool:
-        """Whether the trial's epochs teach: how many its batch size needs, or that it needs more than these."""
+        """Whether the trial's epochs teach: how many its batch size needs, or that it needs more
+        than these.
+        """
         return self in (State.CONVERGED, State.GIVEN_UP, State.EXHAUSTED)
 
     @property
@@ -81,26 +80,23 @@ class State(StrEnum):
 class Phase(StrEnum):
     """Why an attempt runs its batch size."""
 
-    EXPLORE = "explore"  # a size without a run that counts (knowledge gradient; pruning exploration, Algorithm 3)
+    # a size without a run that counts (knowledge gradient; pruning exploration, Algorithm 3)
+    EXPLORE = "explore"
     RETURN = "return"  # a size that has not run for long is tried once
-    SAMPLE = "sample"  # a known size, to learn more of it (knowledge gradient; Thompson sampling, Algorithm 1)
-    INCUMBENT = "incumbent"  # the best known size: no other is worth a try, may be tried now, or was given up
+    # a known size, to learn more of it (knowledge gradient; Thompson sampling, Algorithm 1)
+    SAMPLE = "sample"
+    # the best known size: no other is worth a try, may be tried now, or was given up
+    INCUMBENT = "incumbent"
     AUDIT = "audit"  # the default, so that what the job saves is measured and not only estimated
     PINNED = "pinned"  # a live setting fixes the batch size
     FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
-    MEASURED = "measured"  # no batch size is chosen: the task runs as it is, and what it takes is measured
+    # no batch size is chosen: the task runs as it is, and what it takes is measured
+    MEASURED = "measured"
 
     @property
     def text(self) -> str:
         """For people: the same on pages, at the command line and in logs."""
-        return {
-            Phase.EXPLORE: "exploring",
-            Phase.RETURN: "tried again",
-            Phase.SAMPLE: "sampling",
-            Phase.INCUMBENT: "best known",
-            Phase.AUDIT: "measuring the default",
-            Phase.FALLBACK: "without the log",
-        }.get(self) or self.value
+        return _PHASE_TEXTS.get(self, self.value)
 
     @property
     def exploring(self) -> bool:
@@ -108,12 +104,28 @@ class Phase(StrEnum):
         return self in (Phase.EXPLORE, Phase.RETURN)
 
 
-Where = tuple[str, int, str | None]  # device model, count, energy source: figures compare only where these are equal
+_STATE_TEXTS = {
+    State.CONVERGED: "reached target",
+    State.EXHAUSTED: "below target",
+    State.NO_METRIC: "no metric reported",
+}
+_PHASE_TEXTS = {
+    Phase.EXPLORE: "exploring",
+    Phase.RETURN: "tried again",
+    Phase.SAMPLE: "sampling",
+    Phase.INCUMBENT: "best known",
+    Phase.AUDIT: "measuring the default",
+    Phase.FALLBACK: "without the log",
+}
+# device model, count, energy source: figures compare only if these are equal
+Where = tuple[str, int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class TrialKey:
-    """Identity of a trial. ``ti_id`` is new for each try of a task, and the same for a redelivered message."""
+    """Identity of a trial. ``ti_id`` is new for each try of a task, and the same for a redelivered
+    message.
+    """
 
     ti_id: wire.Name
     attempt: wire.Count = 1
@@ -132,7 +144,9 @@ class Origin:
     data_slice: str | None = None
 
     def recurrence(self, ti_id: str) -> tuple[str, ...]:
-        """The scheduled run of one task and map index, in all its tries; outside of a run the task instance."""
+        """The scheduled run of one task and map index, in all its tries; outside of a run the task
+        instance.
+        """
         if not self.run_id:
             return (ti_id,)
         return self.dag_id, self.run_id, self.task_id, str(self.map_index)
@@ -140,12 +154,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """A device as ``choose`` sees it. ``energy_source`` is None where nothing measures energy."""
+    """A device as ``choose`` sees it. ``energy_source`` is None if nothing measures energy."""
 
     model: str
     count: int = 1
     max_power_w: float | None = None  # MAXPOWER of Eq. 2, summed over the GPUs used
-    energy_source: str | None = None  # nvml_counter | nvml_poll | rapl | rapl_share | estimate | simulated
+    # nvml_counter | nvml_poll | rapl | rapl_share | estimate | simulated
+    energy_source: str | None = None
 
     @property
     def where(self) -> Where:
@@ -157,8 +172,8 @@ class DeviceInfo:
 class ProfileSample:
     """Steady-state training at one power limit, as sums: samples of one limit may be added.
 
-    Of a run without a batch size the samples are its optimizer steps, and ``batch_size`` is the kind of step
-    (``Observation.step_kind``).
+    Of a run without a batch size the samples are its optimizer steps, and ``batch_size`` is the
+    kind of step (``Observation.step_kind``).
     """
 
     batch_size: int
@@ -172,7 +187,10 @@ class ProfileSample:
 
     @classmethod
     def mark(cls, batch_size: int) -> Self:
-        """A mark in a list of samples: earlier samples of this batch size are void. It measures nothing itself."""
+        """A mark in a list of samples: earlier samples of this batch size are void.
+
+        It measures nothing itself.
+        """
         return cls(batch_size=batch_size, limit_w=0.0, samples=0, energy_j=0.0, time_s=0.0)
 
     def plus(self, other: Self) -> Self:
@@ -189,10 +207,12 @@ class ProfileSample:
 
     def _mean(self, own: float | None, others: float | None, time_s: float) -> float | None:
         """By time; of two of which one is not known, the other."""
-        if own is None or others is None:
-            return others if own is None else own
+        if own is None:
+            return others
         whole_s = self.time_s + time_s
-        return (own * self.time_s + others * time_s) / whole_s if whole_s > 0 else own
+        if others is None or whole_s <= 0:
+            return own
+        return (own * self.time_s + others * time_s) / whole_s
 
     @property
     def is_mark(self) -> bool:
@@ -212,7 +232,9 @@ def since_mark(samples: Iterable[ProfileSample]) -> list[ProfileSample]:
 
 
 def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
-    """One sample per (batch size, limit), in that order, summed over those of :func:`since_mark`."""
+    """One sample per (batch size, limit), in that order, summed over those of
+    :func:`since_mark`.
+    """
     sums: dict[tuple[int, float], ProfileSample] = {}
     for new in since_mark(samples):
         key = new.batch_size, new.limit_w
@@ -230,7 +252,9 @@ def summed_with_marks(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerPoint:
-    """Mean power up to ``t_s`` seconds after the first training step, with power limit and phase at that time."""
+    """Mean power up to ``t_s`` seconds after the first training step, with power limit and phase at
+    that time.
+    """
 
     t_s: float
     power_w: float | None
@@ -238,44 +262,79 @@ class PowerPoint:
     phase: str  # profile | train | validate
 
 
-EXCLUDED = "excluded"  # live setting: numbers of trials that teach nothing, since a person took their runs out
-BATCH_SIZE = "batch_size"  # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
-PLAIN = "run_handle"  # key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
-UNSEEN = "batch_size_use"  # key of ``Observation.reasons``: nothing shows that the command read its batch size
-WHY_COLD = "cold_start"  # key of ``Observation.reasons``: why the planned start was not taken, or not seen to be
-START_UNSEEN = "the start is not seen to be used"  # how such a reason begins; then follows the remedy
-NO_STRIKE = "no_strike"  # key of ``Observation.reasons``: why a failed attempt says nothing against its batch size
-LOST = "retried, result lost"  # reason of a try that another one followed, and whose result nothing kept
+# live setting: numbers of trials that teach nothing, since a person took their runs out
+EXCLUDED = "excluded"
+# key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
+BATCH_SIZE = "batch_size"
+# key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
+PLAIN = "run_handle"
+# key of ``Observation.reasons``: nothing shows that the command read its batch size
+UNSEEN = "batch_size_use"
+# key of ``Observation.reasons``: why the planned start was not taken, or not seen to be
+WHY_COLD = "cold_start"
+# how such a reason begins; then follows the remedy
+START_UNSEEN = "the start is not seen to be used"
+# key of ``Observation.reasons``: why a failed attempt says nothing against its batch size
+NO_STRIKE = "no_strike"
+# reason of a try that another one followed, and whose result nothing kept
+LOST = "retried, result lost"
 NO_RESULT = "no result"  # reason of a trial whose training left nothing
-DATA_WAIT = "data_wait"  # key of ``Observation.reasons``: what waiting for batches took, and what to try
-UNCAPPED = "power_cap"  # key of ``Observation.reasons``: no power limit can save anything here, and none was set
-PAUSED = "pause"  # key of ``Observation.reasons``: for how long the training stood still, which teaches nothing
-LIMIT = "power_limit"  # key of ``Observation.reasons``: a power limit was to be set and is not in force
+# key of ``Observation.reasons``: what waiting for batches took, and what to try
+DATA_WAIT = "data_wait"
+# key of ``Observation.reasons``: no power limit can save anything here, and none was set
+UNCAPPED = "power_cap"
+# key of ``Observation.reasons``: for how long the training stood still, which teaches nothing
+PAUSED = "pause"
+# key of ``Observation.reasons``: a power limit was to be set and is not in force
+LIMIT = "power_limit"
+# key of ``Observation.reasons``: the figures are those of the processors, since a container hides
+# who used a GPU
+GPU_HIDDEN = "gpu_hidden"
 TELL_METRIC = (  # the remedy
-    "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other training calls "
+    "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other "
+    "training calls "
     "run.report() under ZeusRun.from_env()"
 )
-TELL_STEPS = "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each optimizer step"
-OF_TRAINER = ", in a Trainer"  # how such a reason ends where a framework's trainer makes the loader
+TELL_STEPS = (
+    "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each "
+    "optimizer step; where gradients are accumulated, the parts of a step add up to run.batch_size"
+)
+OF_OUTSIDE = ", outside of run.epochs()"  # how such a reason ends if steps are not in their epoch
+TELL_EPOCHS = (
+    "train within `for epoch in run.epochs():` alone, and give what is no training a loader of its "
+    "own"
+)
+OF_TRAINER = ", in a Trainer"  # how such a reason ends if a framework's trainer makes the loader
 TELL_TRAINER = (
-    "give the Trainer this package's callback of Hugging Face or Lightning, and the batch size run.local_batch_size "
-    "(docs/frameworks.md)"
+    "give the Trainer this package's callback of Hugging Face or Lightning, and the batch size "
+    "run.local_batch_size "
+    "(docs/how-to/frameworks.md)"
 )
 
 
-def remedy_of_steps(why: str) -> str:
-    """What to do where a run's batch size was not used: ``why``, of ``Observation.bypassed``."""
-    return TELL_TRAINER if why.endswith(OF_TRAINER) else TELL_STEPS
+def untaught(which: str, why: str) -> str:
+    """That runs did not use their batch size, as far as can be told, and the remedy.
+
+    :param which: such as "this run teaches nothing and counts".
+    :param why: ``Observation.bypassed``.
+    """
+    remedy = TELL_STEPS
+    if why.endswith(OF_TRAINER):
+        remedy = TELL_TRAINER
+    elif why.endswith(OF_OUTSIDE):
+        remedy = TELL_EPOCHS
+    return f"{which} as no saving: {why}. Remedy: {remedy}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Costs and metric of one trial; partial sums while it runs.
 
-    ``energy_j`` and ``time_s`` count from the first step to the last report, validation included. ``rest_*`` is the
-    part outside training steps (validation, waiting). ``excess_*`` is what profiling cost beyond training the same
-    samples at the chosen limit: it is shown, and not learnt. ``paused_*`` is what the training took while it stood
-    still, in none of the other parts; None where it found no pause.
+    ``energy_j`` and ``time_s`` count from the first step to the last report, validation included.
+    ``rest_*`` is the part outside training steps (validation, waiting). ``excess_*`` is what
+    profiling cost beyond training the same samples at the chosen limit: it is shown, and not
+    learnt. ``paused_*`` is the cost while the training stood still, in none of the other parts;
+    None if it found no pause.
     """
 
     reads_newer: ClassVar[bool] = True  # wire.decode() ignores fields of a newer version
@@ -298,22 +357,33 @@ class Observation:
     max_power_w: wire.Watts | None = None
     energy_source: wire.LongText | None = None
     gpu_uuid: wire.GpuNames | None = None  # of several GPUs, joined by commas
-    gpu_energy_j: tuple[wire.Joules, ...] | None = None  # of several GPUs, each one's part of ``energy_j``
+    # of several GPUs, each one's part of ``energy_j``
+    gpu_energy_j: tuple[wire.Joules, ...] | None = None
     limit_found_w: wire.Watts | None = None
     learning_rate: wire.AnyNumber | None = None
-    start: Start | None = None  # that was taken; None: nothing was planned or reported, or the models' starts differ
-    served: wire.AnyNumber | None = None  # the earlier model's metric on this run's data, by still_good or served
-    start_id: wire.StartId | None = None  # start of the plan that observed it: two starts are two observations
-    step_kind: wire.Ordinal | None = None  # of a run without a batch size: which kind of step its profile is of
-    gpu_busy: wire.Share | None = None  # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
-    data_wait_s: wire.Seconds | None = None  # waited for batches, and as far as is known the GPU did not work
-    host_j: wire.Joules | None = None  # of the host's processors and memory beside the GPU: in no cost, and no energy
+    # that was taken; None: nothing was planned or reported, or the models' starts differ
+    start: Start | None = None
+    # the earlier model's metric on this run's data, by still_good or served
+    served: wire.AnyNumber | None = None
+    # start of the plan that observed it: two starts are two observations
+    start_id: wire.StartId | None = None
+    # of a run without a batch size: which kind of step its profile is of
+    step_kind: wire.Ordinal | None = None
+    # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
+    gpu_busy: wire.Share | None = None
+    # waited for batches, and as far as is known the GPU did not work
+    data_wait_s: wire.Seconds | None = None
+    # of the host's processors and memory beside the GPU: in no cost, and no energy
+    host_j: wire.Joules | None = None
     host_source: wire.ShortText | None = None
-    epoch_metrics: tuple[wire.AnyNumber, ...] | None = None  # the metric of each of the first 1000 epochs
+    # the metric of each of the first 1000 epochs
+    epoch_metrics: tuple[wire.AnyNumber, ...] | None = None
     out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
-    returned: str | None = None  # JSON of what the training function returned, for ``run.previous``; on no page
+    # JSON of what the training function returned, for ``run.previous``; on no page
+    returned: str | None = None
     price_per_kwh: float | None = None
-    # mean over the hours in which the energy was drawn, as known when the attempt ended: a later price changes no cost
+    # mean over the hours in which the energy was drawn, as known when the attempt ended: a later
+    # price changes no cost
     price_currency: wire.Currency | None = None
     price_source: wire.ShortText | None = None
     price_at_once: float | None = None  # the same, had the run not waited
@@ -321,30 +391,42 @@ class Observation:
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and the other keys above
+    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and the other
+    # keys above
 
     @property
     def bypassed(self) -> str | None:
-        """Why the run shows nothing of its batch size: it teaches nothing and counts as no saving. None: it does."""
+        """Why the run shows nothing of its batch size: it teaches and saves nothing.
+
+        None: it does.
+        """
         return self.reasons.get(BATCH_SIZE)
 
     @property
     def where(self) -> Where | None:
-        """Device of the figures; None where it is not known."""
-        return None if self.device_model is None else (self.device_model, self.device_count or 1, self.energy_source)
+        """Device of the figures; None if it is not known."""
+        if self.device_model is None:
+            return None
+        return self.device_model, self.device_count or 1, self.energy_source
 
     @property
     def device(self) -> DeviceInfo | None:
         """The same as ``choose`` sees it."""
-        if self.where is None:
+        if self.device_model is None:
             return None
-        model, count, source = self.where
-        return DeviceInfo(model=model, count=count, max_power_w=self.max_power_w, energy_source=source)
+        return DeviceInfo(
+            model=self.device_model,
+            count=self.device_count or 1,
+            max_power_w=self.max_power_w,
+            energy_source=self.energy_source,
+        )
 
     @property
     def data_wait_j(self) -> float | None:
-        """What was drawn while it waited for batches [J], at its mean power: at most that, since waiting draws less."""
-        if self.data_wait_s is None or self.energy_j is None or not self.time_s:
+        """The energy while it waited for batches [J], at its mean power: waiting draws less."""
+        if self.data_wait_s is None or self.energy_j is None:
+            return None
+        if not self.time_s:
             return None
         return self.energy_j * min(self.data_wait_s / self.time_s, 1.0)
 
@@ -362,20 +444,26 @@ class Observation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
-        return {f.name: getattr(self, f.name) for f in fields(self)} | {"reasons": dict(self.reasons)}
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {
+            "reasons": dict(self.reasons)
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Previous:
-    """The newest run of a job that left a model, or kept an earlier one: what ``run.previous`` reads."""
+    """The newest run of a job that left a model, or kept an earlier one: the value that
+    ``run.previous`` reads.
+    """
 
-    returned: str | None = None  # JSON of what it returned; None: it was not kept, as no JSON of at most 4 kB
+    # JSON of what it returned; None: it was not kept, as no JSON of at most 4 kB
+    returned: str | None = None
     not_needed: int = 0  # newest runs in a row that trained nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """The earlier model of a run of a job with ``starts``, as it was decided; all None where there was none.
+    """The earlier model of a run of a job with ``starts``, as it was decided; all None if there
+    was none.
 
     A run that was not needed passes on the one that it found.
     """
@@ -387,10 +475,10 @@ class Lineage:
     from_age: wire.Count | None = None  # runs of the job from that one to this one
 
     @classmethod
-    def after(cls, trial: Trial, age: int) -> Self:
+    def after(cls, trial: Trial, age: int) -> Lineage:
         """The model that a trial left, for a run that comes ``age`` runs later."""
         if trial.state is State.NOT_NEEDED:
-            return cls(**{f.name: getattr(trial.lineage, f.name) for f in fields(cls)} | {"from_age": age})
+            return replace(trial.lineage, from_age=age)
         return cls(
             from_ti_id=trial.key.ti_id,
             from_attempt=trial.key.attempt,
@@ -404,7 +492,7 @@ class Lineage:
 class PlannedAttempt:
     """One planned attempt. Without bounds (the last one) it is not stopped before ``max_epochs``.
 
-    Where the task is measured alone (``Phase.MEASURED``) it has no batch size.
+    If the task is measured alone (``Phase.MEASURED``) it has no batch size.
     """
 
     batch_size: wire.Size
@@ -412,11 +500,13 @@ class PlannedAttempt:
     why: str
     bound_epochs: wire.Amount | None = None
     bound_cost: wire.Amount | None = None  # joules of Eq. 2
-    max_epoch_cost: wire.Amount | None = None  # EpochCost above which this batch size would not have been chosen
-    bound_samples_per_epoch: wire.Amount | None = None  # slice size of the cost bounds, which scale with the slice
+    # EpochCost above which this batch size would not have been chosen
+    max_epoch_cost: wire.Amount | None = None
+    # slice size of the cost bounds, which scale with the slice
+    bound_samples_per_epoch: wire.Amount | None = None
     round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
     in_time: InTime | None = None  # of a job with finish_by
-    usual_s: wire.Seconds | None = None  # of a relief: what its runs take, where that is known
+    usual_s: wire.Seconds | None = None  # of a relief: what its runs take, if that is known
     start: Start | None = None  # of a job with several starts
 
     @property
@@ -426,13 +516,21 @@ class PlannedAttempt:
 
     @property
     def tried(self) -> bool:
-        """Whether it is a try. The best known pair may be bounded, too, where another start follows it."""
+        """Whether it is a try.
+
+        The best known pair may be bounded, too, if another start follows it.
+        """
         return self.phase.exploring or (self.bounded and self.phase is not Phase.INCUMBENT)
 
 
 def incumbent_or_last(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
-    """The attempt that leaves the model where nothing is tried and none is given up: the incumbent, else the last."""
-    return next((attempt for attempt in attempts if attempt.phase is Phase.INCUMBENT), attempts[-1])
+    """The attempt that leaves the model if nothing is tried and none is given up: the incumbent,
+    else the last.
+    """
+    for attempt in attempts:
+        if attempt.phase is Phase.INCUMBENT:
+            return attempt
+    return attempts[-1]
 
 
 def fitting(too_large: PlannedAttempt, batch_size: int) -> PlannedAttempt:
@@ -440,7 +538,8 @@ def fitting(too_large: PlannedAttempt, batch_size: int) -> PlannedAttempt:
     return PlannedAttempt(
         batch_size=batch_size,
         phase=Phase.INCUMBENT,
-        why=f"The slice has fewer samples than batch size {too_large.batch_size}: the largest size that fits.",
+        why=f"The slice has fewer samples than batch size {too_large.batch_size}: the largest "
+        "size that fits.",
         start=None if too_large.start is None else Start.COLD,
         in_time=too_large.in_time and InTime(finish_by_s=too_large.in_time.finish_by_s),
         bound_samples_per_epoch=too_large.bound_samples_per_epoch,
@@ -448,19 +547,27 @@ def fitting(too_large: PlannedAttempt, batch_size: int) -> PlannedAttempt:
 
 
 def in_order(
-    attempts: Sequence[PlannedAttempt], stand_in: PlannedAttempt | None, reliefs: Sequence[PlannedAttempt]
+    attempts: Sequence[PlannedAttempt],
+    stand_in: PlannedAttempt | None,
+    reliefs: Sequence[PlannedAttempt],
 ) -> tuple[PlannedAttempt, ...]:
-    """All attempts that a decision may run, those that run only where the last one fails behind the others."""
-    return (*attempts, *(() if stand_in is None else (stand_in,)), *reliefs)
+    """All attempts that a decision may run, those that run only if the last one fails behind the
+    others.
+    """
+    if stand_in is None:
+        return (*attempts, *reliefs)
+    return (*attempts, stand_in, *reliefs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The attempts of one recurrence: an exploratory attempt and the incumbent after it, or the incumbent alone.
+    """The attempts of one recurrence: an exploratory attempt and the incumbent after it, or the
+    incumbent alone.
 
-    An incumbent that goes on from the earlier model is bounded, and the best pair of another start follows it.
-    ``stand_in`` is the attempt that runs where the last one does not fit into memory. ``reliefs`` are those of which
-    one runs where the last one fails otherwise: the first whose size has not failed in the run.
+    An incumbent that goes on from the earlier model is bounded, and the best pair of another start
+    follows it. ``stand_in`` is the attempt that runs if the last one does not fit into memory.
+    ``reliefs`` are those of which one runs if the last one fails otherwise: the first whose size
+    has not failed in the run.
     """
 
     attempts: tuple[PlannedAttempt, ...]
@@ -468,12 +575,16 @@ class Decision:
     policy: str
     stand_in: PlannedAttempt | None = None
     reliefs: tuple[PlannedAttempt, ...] = ()
-    settings: Mapping[str, Any] | None = field(default=None, compare=False)  # live ones; None: not read for it
+    # live ones; None: not read for it
+    settings: Mapping[str, Any] | None = field(default=None, compare=False)
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
         """The attempts, followed by ``stand_in`` and ``reliefs``."""
         return in_order(self.attempts, self.stand_in, self.reliefs)
+
+
+OUTSIDE = "outside"  # policy of the decision of a task that [zeus] measure names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -490,36 +601,55 @@ class Trial:
     state: State
     reason: str | None = None
     asked_after_seq: wire.Ordinal = 0  # the highest told_seq that the decision knew
-    told_seq: wire.Ordinal | None = None  # number of the closing or reopening within the job; None before the first
+    # number of the closing or reopening within the job; None before the first
+    told_seq: wire.Ordinal | None = None
     opened_at: wire.Moment = 0.0  # the store's clock
     lease_until: wire.Moment = 0.0
-    lease_s: wire.Span = 24 * 3600.0  # length of the lease: time after its last report until a trial is abandoned
+    # length of the lease: time after its last report until a trial is abandoned
+    lease_s: wire.Span = 24 * 3600.0
     closed_at: wire.Moment | None = None
     observation: Observation = field(default_factory=Observation)
     lineage: Lineage = Lineage()
 
     @property
+    def is_outside(self) -> bool:
+        """Whether its task does not know Zeus, and was measured by the listener of ``[zeus]
+        measure``.
+        """
+        return self.decision.policy == OUTSIDE
+
+    @property
     def generations(self) -> int:
-        """Generations of its model since a cold start: 0 where it started cold."""
+        """Generations of its model since a cold start: 0 if it started cold."""
         warm = self.observation.start not in (None, Start.COLD)
-        return (self.lineage.from_generations or 0) + 1 if warm else 0
+        if warm:
+            return (self.lineage.from_generations or 0) + 1
+        return 0
 
     @property
     def job(self) -> ZeusJob:
-        """The job that was decided with. Raises JobSpecError: a version that this one cannot read wrote it."""
+        """The job that was decided with.
+
+        Raises JobSpecError: a version that this one cannot read wrote it.
+        """
         return ZeusJob.from_dict(self.spec)
 
     @property
     def recurrence(self) -> tuple[str, ...]:
-        """The scheduled run of one task and map index that it belongs to, in all its tries; else its task instance."""
+        """The scheduled run of one task and map index that it belongs to, in all its tries; else
+        its task instance.
+        """
         return self.origin.recurrence(self.key.ti_id)
 
     @property
     def batch_size(self) -> wire.Size:
-        """Batch size of this trial; None where the task was measured alone."""
+        """Batch size of this trial; None if the task was measured alone."""
         return self.planned.batch_size
 
 
 def newest_device(trials: Sequence[Trial]) -> Where | None:
-    """The device that the newest of these trials named; None where none did. ``trials``: by number."""
-    return next((t.observation.where for t in reversed(trials) if t.observation.where is not None), None)
+    """The device that the newest of these trials named; None if none did. ``trials``: by number."""
+    for trial in reversed(trials):
+        if trial.observation.where is not None:
+            return trial.observation.where
+    return None

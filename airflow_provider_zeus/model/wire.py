@@ -2,9 +2,9 @@
 
 A type such as ``Joules`` is a float with a rule: which values its field can have.
 
-Plans, results, rows and Variables may come from another version, or from another hand. So each value is checked where
-it is read, and an error names the field and its value. A class whose class variable ``reads_newer`` is True ignores
-fields that it does not have; any other class refuses them.
+Plans, results, rows and Variables may come from another version, or from another hand. So each
+value is checked when it is read, and an error names the field and its value. A class whose class
+variable ``reads_newer`` is True ignores fields that it does not have; any other class refuses them.
 """
 
 from __future__ import annotations
@@ -39,49 +39,63 @@ Reader = Callable[[Any], Any]
 log = guarded_log(__name__)
 
 
+LEAST = 1e-9  # of a figure that is not 0, without its sign
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """Which numbers a field can have.
 
-    A number beyond ``readable`` is refused where it is read. The other bounds are those of what can be measured: a
-    training that reports another number gets None with a reason, since no decision could be computed with it. Products
-    of such numbers are finite and not 0, in any unit.
+    A number beyond ``readable`` is refused when it is read. The other bounds are those of what can
+    be measured: a training that reports another number gets None with a reason, since no decision
+    could be computed with it. Products of such numbers are finite and not 0, in any unit.
     """
 
     low: float = -1e15
     high: float = 1e15
-    least: float = 1e-9  # of a number that is not 0, without its sign
+    least: float = LEAST
     rounded: bool = False  # a difference of measured values, so rounding may leave a tiny rest
     part_of: str = ""  # field of the sum that it is a part of
     readable: float = 2.0**64  # sums of such numbers are finite
     whole: bool = False  # a whole number that may be written as 5.0
 
     def problem(self, value: Any) -> str:
-        """Why a number, or one of a tuple, cannot have been measured; empty where it can, and for anything else."""
+        """Why a number, or one of a tuple, cannot have been measured; empty if it can, and for
+        anything else.
+        """
         if isinstance(value, tuple):
-            finite = all(isinstance(v, int | float) and not self.problem(v) for v in value)
-            return "" if finite else "not a list of finite numbers"
+            are_numbers = all(isinstance(part, int | float) for part in value)
+            if not are_numbers or any(map(self.problem, value)):
+                return "not a list of finite numbers"
+            return ""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return ""
         if not math.isfinite(value):
             return "not a finite number"
         if value < self.low == 0:
             return f"{value:g} was reported, which is below 0"
-        fits = self.low <= value <= self.high and (value == 0 or abs(value) >= self.least)
-        what = "is no share" if self.high == 1 else "nothing measures"
-        return "" if fits else f"{value:g} was reported, which {what}"
+        is_large_enough = value == 0 or abs(value) >= self.least
+        if is_large_enough and self.low <= value <= self.high:
+            return ""
+        if self.high == 1:
+            return f"{value:g} was reported, which is no share"
+        return f"{value:g} was reported, which nothing measures"
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """How long a text can be. A longer one is cut, or refused where it has to be stored unchanged (``exact``)."""
+    """How long a text can be.
+
+    A longer one is cut, or refused if it has to be stored unchanged (``exact``).
+    """
 
     most: int | None = None  # characters
     exact: bool = False
 
 
-# A batch size. None in a run that was measured alone. The type does not say so: such a run never reaches what decides,
-# trains or compares (``choose``, ``learn`` and ``as_dataset`` leave it out), and the pages ask for its phase.
+# A batch size. None in a run that was measured alone. The type does not say so: such a run never
+# reaches what decides, trains or compares (``choose``, ``learn`` and ``as_dataset`` leave it out),
+# and the pages ask for its phase.
 if TYPE_CHECKING:
     Size = int
 else:
@@ -104,7 +118,8 @@ MOST_NUMBER = 2**40  # of a trial, or of its closing
 Ordinal = Annotated[int, Figure(low=0, high=MOST_NUMBER)]
 LATEST_S = 4_102_444_800  # the year 2100
 Moment = Annotated[float, Figure(low=0, high=LATEST_S, least=0)]  # seconds since the epoch
-Span = Annotated[float, Figure(low=-LATEST_S, high=LATEST_S, least=0)]  # seconds from one moment to another
+# seconds from one moment to another
+Span = Annotated[float, Figure(low=-LATEST_S, high=LATEST_S, least=0)]
 Logarithm = Annotated[float, Figure(low=-100, high=100, least=0)]
 Name = Annotated[str, Text(exact=True)]
 StartId = Annotated[str, Text(100, exact=True)]  # ours has 32 characters
@@ -129,38 +144,51 @@ def encode(value: Any) -> Any:
     return value
 
 
+def without_none(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are known."""
+    return {name: value for name, value in data.items() if value is not None}
+
+
 def decode(cls: type[T], data: Any, *, newer: bool = False) -> T:
-    """Read what :func:`encode` wrote.
+    """Read the dict of :func:`encode`.
 
-    :param newer: a newer version may have written it: fields that are not known are ignored, and members of an
-        enumeration that are not known keep their name (see :func:`member`).
+    :param newer: a newer version may have written it: fields that are not known are ignored, and
+        members of an enumeration that are not known keep their name (see :func:`member`).
 
-    Raises ValueError where a value is missing, of the wrong kind or too large.
+    Raises ValueError if a value is missing, of the wrong kind or too large.
     """
     if not isinstance(data, Mapping):
         _refuse(cls.__name__, data, "no object")
     kind: Any = cls
-    known, ignores_unknown = _fields(kind, newer)
     values = {}
-    for name, optional, read in known:
+    for name, is_optional, reader in _fields(kind, newer):
         if name in data:
             value = data[name]
-            values[name] = None if value is None and optional else read(value)
+            values[name] = None if value is None and is_optional else reader(value)
+    ignores_unknown = newer or getattr(cls, "reads_newer", False)
+    # Each row of the log is read here: the names are compared only if there are more of them.
     if len(values) < len(data) and not ignores_unknown:
-        _refuse("field", next(name for name in data if name not in values), f"unknown in {cls.__name__}")
-    try:
-        return cls(**values)
-    except TypeError:
-        for field in fields(kind):
-            if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
-                raise ValueError(f"{field.name} is missing") from None
-        raise
+        unknown = [name for name in data if name not in values]
+        _refuse("field", unknown[0], f"unknown in {cls.__name__}")
+    for name in _needed(kind):
+        if name not in values:
+            raise ValueError(f"{name} is missing")
+    return cls(**values)
+
+
+@cache
+def _needed(cls: Any) -> tuple[str, ...]:
+    """The fields of a dataclass that have no default."""
+    return tuple(
+        field.name for field in fields(cls) if field.default is field.default_factory is MISSING
+    )
 
 
 def parse(text: str, schema: int, *, nan: bool = False) -> dict[str, Any]:
     """A JSON object with ``"v": schema``, without that key. Raises ValueError for any other text.
 
-    :param nan: let NaN and infinity pass, so that :func:`decode` refuses only the part that holds them.
+    :param nan: let NaN and infinity pass, so that :func:`decode` refuses only the part that holds
+        them.
     """
     data = json.loads(text, parse_constant=None if nan else refuse_constant)
     if not isinstance(data, dict) or data.pop("v", None) != schema:
@@ -174,17 +202,23 @@ def refuse_constant(constant: str) -> NoReturn:
 
 
 def member(kind: type[E], text: Any) -> E:
-    """The member of this value; for a value of a newer version a text of the class that is no member of it."""
+    """The member of this value; for a value of a newer version a text of the class that is no
+    member of it.
+    """
     if not isinstance(text, str):
         _refuse(kind.__name__, text, "no text")
-    found = kind._value2member_map_.get(text)
-    return _unknown(kind, text) if found is None else found  # type: ignore[return-value]
+    try:
+        of_kind: E = kind(text)
+    except ValueError:
+        of_kind = _unknown(kind, text)
+    return of_kind
 
 
 @cache
 def _unknown(kind: type[E], text: str) -> E:
     log.warning(
-        "The trial log holds the %s %r, which this version does not know: such trials are shown and teach nothing. "
+        "The run log holds the %s %r, which this version does not know: such runs are shown and "
+        "teach nothing. "
         "Upgrade airflow-provider-zeus on this machine.",
         kind.__name__.lower(),
         text,
@@ -196,10 +230,11 @@ def _unknown(kind: type[E], text: str) -> E:
 
 @cache
 def rules(cls: Any) -> dict[str, Figure | Text]:
-    """What the types of a dataclass say of its numbers and texts, those in lists too: field name -> rule."""
+    """The rules of a dataclass for its numbers and texts, those in lists too: field name ->
+    rule.
+    """
     hints = get_type_hints(cls, include_extras=True)
-    found = {name: _rule(hint) for name, hint in hints.items()}
-    return {name: rule for name, rule in found.items() if rule is not None}
+    return without_none({name: _rule(hint) for name, hint in hints.items()})
 
 
 def _rule(hint: Any) -> Figure | Text | None:
@@ -208,40 +243,56 @@ def _rule(hint: Any) -> Figure | Text | None:
         return rule
     if hint in (int, float):
         return Figure()
-    if get_origin(hint) in (Union, UnionType, tuple):
-        return next((found for part in get_args(hint) if (found := _rule(part)) is not None), None)
+    if get_origin(hint) not in (Union, UnionType, tuple):
+        return None
+    for part in get_args(hint):
+        of_part = _rule(part)
+        if of_part is not None:
+            return of_part
     return None
 
 
 @cache
-def _fields(cls: Any, newer: bool) -> tuple[tuple[tuple[str, bool, Reader], ...], bool]:
-    """Name, whether None is allowed, and reader of each field; whether other fields are ignored."""
+def _fields(cls: Any, newer: bool) -> list[tuple[str, bool, Reader]]:
+    """Name, whether None is allowed, and reader of each field."""
     hints = get_type_hints(cls, include_extras=True)
-    found = []
-    for f in fields(cls):
-        hint = hints[f.name]
-        optional = get_origin(hint) in (Union, UnionType)
-        if optional:
+    readers = []
+    for field in fields(cls):
+        hint = hints[field.name]
+        is_optional = get_origin(hint) in (Union, UnionType)
+        if is_optional:
             (hint,) = {*get_args(hint)} - {NoneType}
-        found.append((f.name, optional, _reader(f.name, hint, newer)))
-    return tuple(found), newer or getattr(cls, "reads_newer", False)
+        readers.append((field.name, is_optional, _reader(field.name, hint, newer)))
+    return readers
 
 
 def _reader(name: str, hint: Any, newer: bool) -> Reader:
-    """What checks and converts a value of one type."""
-    origin, args = get_origin(hint), get_args(hint)
+    """The function that checks and converts a value of one type."""
+    origin = get_origin(hint)
+    args = get_args(hint)
     if hint is Any:
-        return lambda value: value
+        return _as_it_is
     if origin is Mapping:
-        return partial(_read_object, name, None if args[1] is Any else _reader(name, args[1], newer))
+        return partial(_read_object, name, _reader(name, args[1], newer))
     if origin in (tuple, Sequence):
-        count = None if origin is Sequence or args[1:] == (...,) else len(args)
+        has_any_count = origin is Sequence or args[1:] == (...,)
+        count = None if has_any_count else len(args)
         return partial(_read_list, name, _reader(name, args[0], newer), count)
     if origin is Literal:
         return partial(_read_choice, name, args)
-    kind, rule = args if origin is Annotated else (hint, None)
+    kind = hint
+    rule = None
+    if origin is Annotated:
+        kind, rule = args
+    return _value_reader(name, kind, rule, newer)
+
+
+def _value_reader(name: str, kind: Any, rule: Any, newer: bool) -> Reader:
+    """The reader of a type that is no list and no mapping; ``rule``: of its annotation."""
     if issubclass(kind, StrEnum):
-        return partial(member, kind) if newer else partial(_read_choice, name, tuple(kind))
+        if newer:
+            return partial(member, kind)
+        return partial(_read_choice, name, tuple(kind))
     if is_dataclass(kind):
         cls: Any = kind
         return partial(decode, cls, newer=newer)
@@ -250,23 +301,31 @@ def _reader(name: str, hint: Any, newer: bool) -> Reader:
     rule = rule or Figure()
     kinds = (int, float) if kind is float or rule.whole else (kind,)
     problem = {bool: "neither true nor false", int: "no whole number that can be stored"}
-    return partial(_read_number, name, kinds, rule.readable, problem.get(kind, "no number that can be stored"))
+    return partial(
+        _read_number, name, kinds, rule.readable, problem.get(kind, "no number that can be stored")
+    )
 
 
 def _refuse(name: str, value: Any, problem: str) -> NoReturn:
     raise ValueError(f"{name} = {str(value)[:80]!r} is {problem}")
 
 
-def _read_object(name: str, read: Reader | None, value: Any) -> Any:
+def _read_object(name: str, read_part: Reader, value: Any) -> Any:
     if not isinstance(value, Mapping):
         _refuse(name, value, "no object")
-    return value if read is None else {key: read(part) for key, part in value.items()}
+    if read_part is _as_it_is:  # a spec of 40 fields in each row
+        return value
+    return {key: read_part(part) for key, part in value.items()}
 
 
-def _read_list(name: str, read: Reader, count: int | None, value: Any) -> Any:
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _read_list(name: str, read_part: Reader, count: int | None, value: Any) -> Any:
     if not isinstance(value, list | tuple) or count not in (None, len(value)):
         _refuse(name, value, "no list" if count is None else f"no list of {count}")
-    return tuple(map(read, value))
+    return tuple(map(read_part, value))
 
 
 def _read_choice(name: str, choices: tuple[str, ...], value: Any) -> Any:
@@ -285,10 +344,13 @@ def _read_number(name: str, kinds: tuple[type, ...], most: float, problem: str, 
 def _read_text(name: str, rule: Text | None, value: Any) -> Any:
     if not isinstance(value, str):
         _refuse(name, value, "no text")
-    if rule is not None and rule.exact:
-        value.encode()  # a UnicodeEncodeError is a ValueError
-        if "\0" in value:
-            _refuse(name, value, "no text that can be stored")
-        if rule.most is not None and not (len(value) <= rule.most and value.isprintable()):
-            _refuse(name, value, f"no printable text of at most {rule.most} characters")
+    if rule is None or not rule.exact:
+        return value
+    value.encode()  # a UnicodeEncodeError is a ValueError
+    if "\0" in value:
+        _refuse(name, value, "no text that can be stored")
+    if rule.most is None:
+        return value
+    if len(value) > rule.most or not value.isprintable():
+        _refuse(name, value, f"no printable text of at most {rule.most} characters")
     return value

@@ -1,27 +1,33 @@
-"""Ask the store for a batch size within a time limit; a run without an answer trains the default one."""
+"""Ask the store for a batch size within a time limit; a run without an answer trains the default
+one.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
-from airflow_provider_zeus.operators.config import OFF, ZeusConfig
+from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.optimizer.policy import fallback
-from airflow_provider_zeus.patience import bounded, retried
+from airflow_provider_zeus.patience import bounded, outlived, retried
+from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, remarks
+from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, earlier_rate, remarks
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
 from airflow_provider_zeus.store.live_settings import read_settings
-from airflow_provider_zeus.store.open import SETTINGS_S, open_store
+from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, SETTINGS_S, open_store
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.switch import OFF
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -29,27 +35,43 @@ if TYPE_CHECKING:
 log = guarded_log(__name__)
 
 
-def ask(
-    request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possible: bool
-) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
-    """Return the store, its answer, and a function that opens the store later.
+class Asked(NamedTuple):
+    """The store, its answer, and a function that opens the store later. No store: it has failed."""
 
-    Where the store cannot be asked, the store is None and the answer holds the default batch size; for a ``strict``
-    job StoreError is raised instead. Where Zeus is switched off no store is asked and nothing outlives the run. The
-    function raises StoreError while the store cannot be opened. It creates no log: the run would be split over two.
+    store: Store | None
+    answer: AskAnswer
+    reopen: Callable[[], Store]
+
+
+def ask(request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possible: bool) -> Asked:
+    """Ask the store for a batch size.
+
+    If the store cannot be asked, the store is None and the answer holds the default batch size;
+    for a ``strict`` job StoreError is raised instead. If Zeus is switched off no store is asked
+    and nothing outlives the run. The function raises StoreError while the store cannot be opened.
+    It creates no log: the run would be split over two.
     """
 
     if config.enabled == OFF:
+        # a run that is switched off leaves no row: its store ends with the process
         from airflow_provider_zeus.store.variables.store import memory_store
 
         memory = memory_store()
-        return memory, memory.ask(request), lambda: memory
+        return Asked(memory, memory.ask(request), lambda: memory)
 
     def opened() -> Store:
         store = open_store(conn_id, overlap_possible=overlap_possible)
-        drain_for_a_while(store, AirflowVariables(), request.job_id, config.state_dir)
+        # costs that earlier runs kept come first: the decision then learns from them
+        drain_for_a_while(
+            store,
+            AirflowVariables(),
+            request.job_id,
+            config.state_dir,
+            with_outside=conn_id == DEFAULT_CONN_ID,
+        )
         return store
 
+    # a thread that was given up may still get its answer, and write a row
     over = threading.Event()
 
     def reopen() -> Store:
@@ -59,62 +81,129 @@ def ask(
 
     try:
         store, answer = answered(request, opened, over)
-        log_remarks(lambda: store, answer.trial, request.device)
-        return store, answer, reopen
-    except Exception as failed:
-        if request.job.strict or (isinstance(failed, ZeusError) and not isinstance(failed, StoreError)):
+        newest = newest_trials(lambda: store, answer.trial)
+        log_remarks(newest, answer.trial, request.device)
+        rate = earlier_rate(newest, answer.trial)
+        return Asked(store, replace(answer, earlier_rate=rate), reopen)
+    except Exception as error:
+        # a wrong job or setting would be as wrong in the next run: its author has to hear
+        # of it
+        is_of_job = isinstance(error, ZeusError) and not isinstance(error, StoreError)
+        if is_of_job or request.job.strict:
             raise
-        error = failed if isinstance(failed, StoreError) else StoreError(f"It failed ({type(failed).__name__}).")
-        default = f"trains at the default batch size {request.job.default_batch_size}"
-        log.error(
-            "Zeus has no store: %s This run %s; its cost is kept and stored later.",
-            error,
-            default if request.job.chooses_size else "begins all the same",
-            exc_info=error is not failed,
+        return _without_store(request, error, reopen)
+
+
+def _without_store(request: AskRequest, error: Exception, reopen: Callable[[], Store]) -> Asked:
+    """Log why the default batch size runs, and return it."""
+    failure = StoreError(f"It failed ({type(error).__name__}).")
+    if isinstance(error, StoreError):
+        failure = error
+    does = "begins all the same"
+    if request.job.chooses_size:
+        does = f"trains at the default batch size {request.job.default_batch_size}"
+    log.error(
+        "Zeus has no store: %s This run %s; its cost is kept and stored later.",
+        failure,
+        does,
+        exc_info=failure is not error,
+    )
+    return Asked(None, AskAnswer(trial=default_trial(request, failure)), reopen)
+
+
+def newest_trials(opened: Callable[[], Store], trial: Trial) -> list[Trial]:
+    """The newest trials of a job up to those of this run; none if they cannot be read.
+
+    Raises nothing.
+
+    :param opened: opens the store, or raises StoreError.
+    :param trial: a trial of the run.
+    """
+    last = NEWEST
+    if trial.batch_size is None:
+        last = 4  # without a size, remarks are on their tasks alone
+    try:
+        newest = bounded(lambda: opened().trials(trial.job_id, last=last), 3.0)
+    except Exception:
+        log.debug(
+            "Zeus could not read the newest runs of %s.", visible(trial.job_id), exc_info=True
         )
-        return None, AskAnswer(trial=default_trial(request, error)), reopen
+        return []
+    own = [other.number for other in newest if other.key.ti_id == trial.key.ti_id]
+    # a run that began after this one is not its business
+    last_own = max(own, default=0)
+    return [other for other in newest if other.number <= last_own]
 
 
 def log_remarks(
-    opened: Callable[[], Store],
+    newest: Sequence[Trial],
     trial: Trial,
     device: DeviceInfo | None = None,
     kinds: Collection[RemarkKind] = tuple(RemarkKind),
 ) -> None:
-    """Log what this run of a task shows of its job: two jobs under one id, a new target, a new device. Raises nothing.
+    """Log the remarks on the job of this run of a task: two jobs under one id, a new target, a new
+    device.
 
-    :param opened: opens the store, or raises StoreError.
+    :param newest: :func:`newest_trials` of the run.
     :param trial: a trial of the run.
     :param device: that the run trains on, while the log does not hold it.
     """
-    few = 4  # of a task without a batch size: what they show is of their tasks alone
-    last = few if trial.batch_size is None else NEWEST
-    try:
-        newest = bounded(lambda: opened().trials(trial.job_id, last=last), 3.0)
-        own = {t.number for t in newest if t.key.ti_id == trial.key.ti_id}
-        known = [t for t in newest if t.number <= max(own, default=0)]
-        found = remarks(known, device=device.where if device else None, reader=trial.origin.dag_id)
-    except Exception:
-        log.debug("Zeus could not read the newest trials of %s.", visible(trial.job_id), exc_info=True)
+    own = {other.number for other in newest if other.key.ti_id == trial.key.ti_id}
+    place = None if device is None else device.where
+    with outlived("tell what this run shows of its job"):
+        for remark in remarks(newest, device=place, reader=trial.origin.dag_id):
+            if remark.number not in own or remark.kind not in kinds:
+                continue
+            level = logging.WARNING if remark.is_warning else logging.INFO
+            log.log(level, "Zeus: %s", visible(remark.text))
+
+
+def log_unmeasured(store: Store | None, trial: Trial, device: Device) -> None:
+    """Log that nothing measures energy here: at length if the newest run did not say the same.
+
+    Raises nothing.
+
+    :param store: None: it cannot be asked.
+    :param trial: of this run.
+    :param device: that this run trains on.
+    """
+    if device.info.energy_source is not None:
         return
-    for remark in found:
-        if remark.number in own and remark.kind in kinds:
-            log.log(logging.WARNING if remark.is_warning else logging.INFO, "Zeus: %s", visible(remark.text))
+    why = device.missing.get("energy_j", "no source of energy.")
+    before: list[Trial] = []
+    if store is not None:
+        try:
+            newest = bounded(partial(store.trials, trial.job_id, last=NEWEST), 3.0)
+            before = [other for other in newest if other.recurrence != trial.recurrence]
+        except Exception:
+            log.debug("Zeus could not read the newest runs.", exc_info=True)
+    observations = [other.observation for other in before if other.observation.where is not None]
+    if observations:
+        # the same remark at each run would hide others in the log
+        newest_run = observations[-1]
+        is_same_device = newest_run.where == device.info.where
+        if is_same_device and newest_run.reasons.get("energy_j") == truncated(why):
+            log.info("Zeus tunes the batch size on time alone, as in the run before.")
+            return
+    log.warning("Zeus tunes the batch size on time alone: %s", why)
 
 
 def answered(
     request: AskRequest, opened: Callable[[], Store], over: threading.Event, most_s: float = 20.0
 ) -> tuple[Store, AskAnswer]:
-    """Ask one question in a thread, so that a store that hangs does not hang the task; return the store and its answer.
+    """Ask one question in a thread, so that a store that hangs does not hang the task; return the
+    store and its answer.
 
-    Errors that may pass, a lock or a lost connection, are retried. The store answers the same question with the same
-    trial, so a retry after a lost answer leaves no second trial open. A trial that arrives after the time limit is
-    closed as abandoned. A ``strict`` job cannot run without an answer, so it waits as long as a call takes.
+    Errors that may pass, a lock or a lost connection, are retried. The store answers the same
+    question with the same trial, so a retry after a lost answer leaves no second trial open. A
+    trial that arrives after the time limit is closed as abandoned. A ``strict`` job cannot run
+    without an answer, so it waits as long as a call takes.
 
     Raises StoreError, also when there is no answer after ``most_s`` seconds.
 
     :param opened: opens the store, or raises StoreError.
-    :param over: is set when the thread has finished. Until then its answer may still write a row for this run.
+    :param over: is set when the thread has finished. Until then its answer may still write a row
+        for this run.
     """
     too_late = threading.Event()
 
@@ -123,8 +212,11 @@ def answered(
             raise StoreError("The time limit of the request has passed.")
         store = opened()
         asked = store.ask(request)
+        # the task no longer listens, and the row would count as running until its lease
+        # ends
         if too_late.is_set():
-            store.tell(asked.trial.key, State.ABANDONED, Report(observation=Observation()), reason="answered too late")
+            report = Report(observation=Observation())
+            store.tell(asked.trial.key, State.ABANDONED, report, reason="answered too late")
         return store, asked
 
     def call() -> tuple[Store, AskAnswer]:
@@ -141,28 +233,50 @@ def answered(
         too_late.set()
 
 
-def drain_for_a_while(store: Store, port: AirflowVariables, job_id: str, state_dir: Path, most_s: float = 5.0) -> None:
-    """Store the costs that earlier runs of a job kept; after ``most_s`` seconds that continues in the background."""
+def drain_for_a_while(
+    store: Store,
+    port: AirflowVariables,
+    job_id: str,
+    state_dir: Path,
+    most_s: float = 5.0,
+    *,
+    with_outside: bool = False,
+) -> None:
+    """Store the costs that earlier runs of a job kept; after ``most_s`` seconds that continues in
+    the background.
+
+    :param with_outside: also those of tasks that were measured from outside.
+    """
+    call = partial(drain, store, port, job_id, state_dir=state_dir, with_outside=with_outside)
     try:
-        bounded(partial(drain, store, port, job_id, state_dir=state_dir), most_s)
+        bounded(call, most_s)
     except TimeoutError as error:
-        log.warning("Zeus no longer waits to store costs of %s that earlier runs kept: %s.", visible(job_id), error)
+        log.warning(
+            "Zeus no longer waits to store costs of %s that earlier runs kept: %s.",
+            visible(job_id),
+            error,
+        )
 
 
 def default_trial(request: AskRequest, error: StoreError) -> Trial:
-    """The trial of a run whose store could not be asked: the default batch size, and no number yet."""
-    reason = str(error) if isinstance(error, UndefinedConnectionError) else "The store could not be asked."
-    live = (
-        read_settings(
-            lambda name: bounded(lambda: AirflowVariables().get(name), SETTINGS_S),
-            request.job_id,
-            request.job.batch_sizes,
-        )
-        or {}
+    """The trial of a run whose store could not be asked: the default batch size, and no number
+    yet.
+    """
+    job = request.job
+    settings = read_settings(
+        lambda name: bounded(lambda: AirflowVariables().get(name), SETTINGS_S),
+        request.job_id,
+        job.batch_sizes,
     )
-    job = request.job.with_settings(live)  # the job version that the result will belong to
-    takes = f" This run takes {job.default_batch_size}, the default." if job.chooses_size else ""
-    decision = fallback(job, why=f"{reason}{takes}", finish_by_s=request.finish_by_s)
+    if settings:
+        job = job.with_settings(settings)  # the job version that the result will belong to
+    why = "The store could not be asked."
+    # its text names no address, other errors' texts may
+    if isinstance(error, UndefinedConnectionError):
+        why = str(error)
+    if job.chooses_size:
+        why += f" This run takes {job.default_batch_size}, the default."
+    decision = fallback(job, why=why, finish_by_s=request.finish_by_s)
     return Trial(
         job_id=request.job_id,
         number=0,

@@ -1,7 +1,7 @@
 """Collect the results of a training on another host, from a folder of result files or from an XCom.
 
-Such a training may write anything there. So every part has a size limit, what is no result is left out, and no warning
-repeats what was read.
+Such a training may write anything there. So every part has a size limit, anything else than
+a result is left out, and no warning repeats the texts of such a file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import joined
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated
 from airflow_provider_zeus.model.trial import LOST, NO_RESULT, PLAIN, Observation, State
 from airflow_provider_zeus.operators.external_meter import NOT_STOPPED
@@ -35,13 +36,25 @@ from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_f
 Start = list[ResultLine]  # the lines of one start of the plan, in order
 
 MOST_STARTS = 100  # of one plan; each is a row of the log
-_MOST_KEPT = 1000  # lines of all starts of a result, heartbeats merged into the next line not counted
+# lines of all starts of a result, heartbeats merged into the next line not counted
+_MOST_KEPT = 1000
 
 log = guarded_log(__name__)
 
 
+class ResultFile(NamedTuple):
+    """A result file: when it was last changed [s since the epoch], its name and its starts."""
+
+    changed_s: float
+    name: str
+    starts: list[Start]
+
+
 class FirstStarts:
-    """Keeps the lines of the first 100 starts of a plan, since each start is a row of the log. Warns once of others."""
+    """Keeps the lines of the first 100 starts of a plan, since each start is a row of the log.
+
+    Warns once of others.
+    """
 
     def __init__(self) -> None:
         self._start_ids: set[str] = set()
@@ -59,57 +72,78 @@ class FirstStarts:
             return True
         if not self._warned:
             self._warned = True
-            log.warning("Zeus: over %d processes started with one plan; what the others say is dropped.", MOST_STARTS)
+            log.warning(
+                "Zeus: over %d processes started with one plan; what the others say is dropped.",
+                MOST_STARTS,
+            )
         return False
 
 
 def starts_in_folder(folder: Path) -> list[Start]:
-    """Read the result files of a folder; return the first 100 starts, oldest first. Warns of what is no result.
+    """Read the result files of a folder; return the first 100 starts, oldest first.
 
-    A result file is a plain file of the folder's owner without a second hard link. Neither the file, nor the folder,
-    nor the folder's parent may be a symbolic link.
+    Warns of other files.
+
+    A result file is a plain file of the folder's owner without a second hard link. Neither the
+    file, nor the folder, nor the folder's parent may be a symbolic link.
     """
     try:
         with opened_folder(folder) as descriptor:
-            found = _read_files(descriptor)
+            files = _read_files(descriptor)
     except FileNotFoundError:
         return []
     except OSError as error:
         problem = f"{error.strerror}; it and its parent must be folders, not links"
         log.warning("Zeus: the results in %s cannot be read: %s.", visible(folder), problem)
         return []
-    starts = [start for _, _, of_file in sorted(found, key=lambda f: f[:2]) for start in of_file]
+    # by age: only the first hundred starts are kept, and the order of a folder's names is any
+    files.sort(key=lambda file: (file.changed_s, file.name))
     first = FirstStarts()
-    return [start for start in starts if first.kept(start)]
+    return [start for file in files for start in file.starts if first.kept(start)]
 
 
-def _read_files(folder: int, most_bytes: int = 2**28) -> list[tuple[float, str, list[Start]]]:
-    """Return (time of last change, name, starts) of each result file. Raises OSError: the folder cannot be listed."""
-    found, left, owner = [], most_bytes, os.fstat(folder).st_uid
-    kept, lines_left = 0, iter(range(MOST_LINES))
+def _read_files(folder: int, most_bytes: int = 2**28) -> list[ResultFile]:
+    """Read the result files of a folder. Raises OSError: it cannot be listed."""
+    files = []
+    bytes_left = most_bytes
+    # another user of the host could put a file beside those of the training
+    owner = os.fstat(folder).st_uid
+    kept = 0
+    lines_left = iter(range(MOST_LINES))
     names = names_in(folder, ".jsonl", most_looked_at=10_000)
     if len(names) > MOST_STARTS:
-        log.warning("Zeus: %d result files lie in one folder; %d are read.", len(names), MOST_STARTS)
+        log.warning(
+            "Zeus: %d result files lie in one folder; %d are read.", len(names), MOST_STARTS
+        )
     for name in names[:MOST_STARTS]:
         try:
             with open(open_plain(name, folder=folder, owners={owner}), "rb") as file:
                 status = os.fstat(file.fileno())
-                left -= status.st_size
-                if left < 0:
+                # counted before it is read: one large file must not take the
+                # worker's memory
+                bytes_left -= status.st_size
+                if bytes_left < 0:
                     raise ValueError(f"the result files have more than {most_bytes} bytes")
                 starts = by_start(_lines_up_to(file, status.st_size, lines_left))
                 kept += sum(map(len, starts))
                 if kept > _MOST_KEPT:
-                    raise ValueError(f"the result files have more than {_MOST_KEPT} lines that are kept")
-                found.append((status.st_mtime, name, starts))
-        except (OSError, ValueError) as error:  # neither repeats what was read
-            said = error.strerror if isinstance(error, OSError) else error
-            log.warning("Zeus: %s is not a result that can be read: %s", visible(name), said)
-    return found
+                    raise ValueError(
+                        f"the result files have more than {_MOST_KEPT} lines that are kept"
+                    )
+                files.append(ResultFile(status.st_mtime, name, starts))
+        except (OSError, ValueError) as error:  # neither repeats the file's text
+            why = error.strerror if isinstance(error, OSError) else error
+            log.warning("Zeus: %s is not a result that can be read: %s", visible(name), why)
+    return files
 
 
-def _lines_up_to(file: BinaryIO, most_bytes: int, lines_left: Iterator[int]) -> Iterator[ResultLine]:
-    """Lines within the size that the file had when it was opened: it may grow. Raises ValueError: too many lines."""
+def _lines_up_to(
+    file: BinaryIO, most_bytes: int, lines_left: Iterator[int]
+) -> Iterator[ResultLine]:
+    """Lines within the size that the file had when it was opened: it may grow.
+
+    Raises ValueError: too many lines.
+    """
     for line in read_lines(file):
         if file.tell() > most_bytes:
             return
@@ -119,11 +153,13 @@ def _lines_up_to(file: BinaryIO, most_bytes: int, lines_left: Iterator[int]) -> 
 
 
 def starts_in_xcom(value: Any, result_key: str, most: int = 2**26) -> list[Start]:
-    """Read the document ``{"zeus": {"lines": [...]}}`` of an XCom, or its text; empty where it is something else.
+    """Read the document ``{"zeus": {"lines": [...]}}`` of an XCom, or its text; empty if it is
+    something else.
 
     :param most: characters of that text, the user's own value included.
     """
     try:
+        # an XCom is the training's to write: it may be of any length
         if isinstance(value, str) and len(value) > most:
             raise ValueError(f"longer than {most} characters")
         document = json.loads(value) if isinstance(value, str) else value
@@ -136,12 +172,14 @@ def starts_in_xcom(value: Any, result_key: str, most: int = 2**26) -> list[Start
 
 
 def by_start(lines: Iterable[ResultLine]) -> list[Start]:
-    """Group lines by their start, in order of first appearance; merge a heartbeat into the next line of its attempt.
+    """Group lines by their start, in order of first appearance; merge a heartbeat into the next
+    line of its attempt.
 
     Raises ValueError: more lines than any training has.
     """
     starts: dict[str, Start] = {}
-    lines, first = iter(lines), FirstStarts()
+    lines = iter(lines)
+    first = FirstStarts()
     while some := list(islice(lines, 100)):  # a merge costs as much as the news that wait
         for line in first.kept(some):
             starts.setdefault(line.start_id, []).append(line)
@@ -152,13 +190,17 @@ def by_start(lines: Iterable[ResultLine]) -> list[Start]:
 
 
 def open_attempts(start: Sequence[ResultLine]) -> list[ResultLine]:
-    """Return the newest line of each attempt that began and did not end, with the newest sums of that attempt."""
+    """Return the newest line of each attempt that began and did not end, with the newest sums of
+    that attempt.
+    """
     newest: dict[int | None, ResultLine] = {}
     ended = {line.attempt for line in start if line.kind == "end"}
     for line in start:
-        if line.kind in ("attempt", "beat") and line.attempt not in ended:
-            before = newest.get(line.attempt, line)
-            newest[line.attempt] = replace(line, observation=line.observation or before.observation)
+        if line.attempt in ended or line.kind not in ("attempt", "beat"):
+            continue
+        # a later heartbeat has newer sums, but only its own samples and points
+        before = newest.get(line.attempt)
+        newest[line.attempt] = line if before is None else joined((before, line))
     return list(newest.values())
 
 
@@ -172,62 +214,95 @@ def report_all(
     ended_well: bool = False,
     folder: str | None = None,
 ) -> None:
-    """Report the outcome of every start of a plan. Raises nothing: what the store does not take is kept for later.
+    """Report the outcome of every start of a plan.
 
-    :param starts_seen: number of the task's newest start, if known; starts without a result get a row without a cost.
+    Raises nothing: a line that the store does not take is kept for later.
+
+    :param starts_seen: number of the task's newest start, if known; starts without a result get a
+        row without a cost.
     :param no_start_reason: why there are no starts, if known.
-    :param ended_well: the training ended well and left nothing: its model is kept, of which nothing is known.
-    :param folder: of the result files, where a process other than rank 0 may have left that it ran out of memory.
+    :param ended_well: the training ended well and left nothing: its model is kept, of which nothing
+        is known.
+    :param folder: of the result files, in which a process other than rank 0 may have left that it
+        ran out of memory.
     """
-    sender, first = ResultSender(reporter), (plan.first_attempt, plan.attempts[0].batch_size)
+    sender = ResultSender(reporter)
+    first = (plan.first_attempt, plan.attempts[0].batch_size)
     first_starts = FirstStarts()  # a folder and an XCom may have as many each
     starts = [start for start in starts if first_starts.kept(start)]
-    first_is_open = bool(starts)
+    has_first = False
     for start in _within_limits(starts):
-        known = LinesOfPlan(plan).known(start)
-        for line in known:
-            sender.put(line)
-        open_ones = open_attempts(known)
-        for newest in open_ones:
-            reason = f"the process died: {NO_RESULT} after its last heartbeat"
-            observation = newest.observation or Observation()
-            end = replace(newest, kind="end", state=State.FAILED, reason=reason, observation=observation)
-            end = with_memory_of_others(end, folder and f"{folder}/", plan.ti_id)
-            sender.put(replace(end, profile=(), points=()))  # they went with the newest line
-        never_trained = not open_ones and not any(line.kind == "end" for line in known)
-        if never_trained:
-            sender.put(without_cost(start[0].start_id, *first, "the process died before it trained", began=False))
-        if never_trained or any(line.attempt == plan.first_attempt for line in known):
-            first_is_open = False
-    if first_is_open:  # all starts speak of later attempts alone
+        attempts = _report_start(start, sender, plan, folder)
+        if not attempts:
+            reason = "the process died before it trained"
+            sender.put(without_cost(start[0].start_id, *first, reason, began=False))
+        has_first = has_first or not attempts or plan.first_attempt in attempts
+    if starts and not has_first:  # all starts speak of later attempts alone
         sender.put(without_cost("", *first, "nothing was reported of this attempt", began=False))
     if not starts:
-        end = without_cost("", *first, no_start_reason or NO_RESULT, began=no_start_reason is None)
-        seen = end.observation
-        if ended_well and seen is not None:
-            seen = replace(seen, reasons={**seen.reasons, PLAIN: NOT_STOPPED})
-            end = replace(end, state=State.NO_METRIC, observation=seen)
-        sender.put(end)
+        reason = no_start_reason or NO_RESULT
+        end = without_cost("", *first, reason, began=no_start_reason is None)
+        sender.put(_ended_well(end) if ended_well else end)
         if ended_well:
-            sender.put(ResultLine(kind="final", start_id="", attempt=first[0]))
+            sender.put(ResultLine(kind="final", start_id="", attempt=plan.first_attempt))
+    # each start that left nothing has cost energy, and so gets a row without figures
     for number in range(len(starts), starts_seen or 0):
         sender.put(without_cost(f"lost-{number}", *first, LOST))
 
 
+def _report_start(
+    start: Start, sender: ResultSender, plan: Plan, folder: str | None
+) -> set[int | None]:
+    """Send the lines of one start, and an end of each attempt that it left open; return the
+    attempts that it trained.
+    """
+    lines = LinesOfPlan(plan).known(start)
+    for line in lines:
+        sender.put(line)
+    open_lines = open_attempts(lines)
+    result = None if folder is None else f"{folder}/"
+    for newest in open_lines:
+        # a process that was killed wrote no end, and its attempt would stay open until its
+        # lease ends
+        end = replace(
+            newest,
+            kind="end",
+            state=State.FAILED,
+            reason=f"the process died: {NO_RESULT} after its last heartbeat",
+            observation=newest.observation or Observation(),
+        )
+        end = with_memory_of_others(end, result, plan.ti_id)
+        sender.put(replace(end, profile=(), points=()))  # they went with the newest line
+    has_trained = bool(open_lines) or any(line.kind == "end" for line in lines)
+    return {line.attempt for line in lines} if has_trained else set()
+
+
+def _ended_well(end: ResultLine) -> ResultLine:
+    """The end of a training that left nothing, as that of one whose model is kept."""
+    observation = end.observation or Observation()
+    reasons = {**observation.reasons, PLAIN: NOT_STOPPED}
+    return replace(end, state=State.NO_METRIC, observation=replace(observation, reasons=reasons))
+
+
 def newest_start(starts: Sequence[Start]) -> int | None:
-    """Return the highest number of a start, counted by the task's tries under this plan; None where none gives one."""
-    numbers = (line.try_number or 0 for start in starts for line in start)
-    return max((number for number in numbers if 0 < number <= MOST_STARTS), default=None)
+    """Return the highest number of a start, counted by the task's tries under this plan; None if
+    none gives one.
+    """
+    numbers = [line.try_number or 0 for line in chain.from_iterable(starts)]
+    return max([number for number in numbers if 0 < number <= MOST_STARTS], default=None)
 
 
 class LinesOfPlan:
-    """Keeps the lines of attempts that a plan has, up to the first end of each in one start. Warns once of others.
+    """Keeps the lines of attempts that a plan has, up to the first end of each in one start.
+
+    Warns once of others.
 
     That an attempt began is kept once for each start: such a line waits for the log.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
+        self._numbers = plan.numbers
         self._sizes = plan.job.batch_sizes
         self._begun: set[tuple[str, int | None]] = set()
         self._ended: set[tuple[str, int | None]] = set()
@@ -235,60 +310,86 @@ class LinesOfPlan:
 
     def known(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
         """Return those of the next lines that are kept."""
-        of_attempts = [line for line in lines if line.kind not in ("start", "final")]
-        unknown = {line.attempt for line in of_attempts if not self._has(line)}
+        unknown = {line.attempt for line in lines if not self._has(line)}
         if unknown:
-            of = f"{len(unknown)} attempts" if len(unknown) > 1 else f"attempt {unknown.pop()}"
+            of = f"{len(unknown)} attempts"
+            if len(unknown) == 1:
+                of = f"attempt {self._numbers.attempt(unknown.pop() or 0)}"
             self._warn(f"lines of {of}, which the plan does not have, are left out")
-        kept = []
-        for line in lines:
-            attempt, is_end = (line.start_id, line.attempt), line.kind == "end"
-            if line.kind not in ("start", "final"):
-                if is_end and attempt in self._ended and self._has(line):
-                    self._warn(f"a second end of attempt {line.attempt} is left out")
-                if attempt in self._ended or not self._has(line):
-                    continue
-            if line.kind == "attempt":
-                if attempt in self._begun:
-                    continue
-                self._begun.add(attempt)
-            if is_end:
-                self._ended.add(attempt)
-            kept.append(line)
-        return kept
+        return [line for line in lines if self._has(line) and self._is_new(line)]
 
     def _has(self, line: ResultLine) -> bool:
-        """Whether the plan has the attempt; one more may follow, with a size that fits a small slice."""
-        is_one_more = line.attempt == self._attempts.stop
-        return line.attempt in self._attempts or (is_one_more and line.batch_size in self._sizes)
+        """Whether the plan has the line's attempt; one more may follow, with a size that fits a
+        small slice.
+        """
+        if line.kind in ("start", "final") or line.attempt in self._attempts:
+            return True
+        return line.attempt == self._attempts.stop and line.batch_size in self._sizes
 
-    def _warn(self, what: str) -> None:
+    def _is_new(self, line: ResultLine) -> bool:
+        """Whether a line says more of its attempt than those before; remembers that it began or
+        ended.
+        """
+        if line.kind in ("start", "final"):
+            return True
+        attempt = line.start_attempt
+        # a file may be changed after the training: the first end of an attempt counts
+        if attempt in self._ended:
+            if line.kind == "end":
+                number = self._numbers.attempt(line.attempt or 0)
+                self._warn(f"a second end of attempt {number} is left out")
+            return False
+        if line.kind == "end":
+            self._ended.add(attempt)
+        if line.kind == "attempt":
+            if attempt in self._begun:
+                return False
+            self._begun.add(attempt)
+        return True
+
+    def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("Zeus: %s.", what)
+            log.warning("Zeus: %s.", text)
 
 
 def _within_limits(starts: Sequence[Start]) -> list[Start]:
-    """Cut the starts to 1000 profile samples, 10,000 power points and 1 MiB of other JSON in all, the first ones first.
+    """Cut the starts to 1000 profile samples, 10,000 power points and 1 MiB of other JSON in all,
+    the first ones first.
 
     A line beyond the last limit keeps its sums alone.
     """
-    samples_left, points_left, room = MOST_SAMPLES, 10_000, 2**20
+    samples_left = MOST_SAMPLES
+    points_left = 10_000
+    room = 2**20
     kept = []
     for start in starts:
         lines = []
         for line in start:
-            line = replace(line, profile=line.profile[:samples_left], points=line.points[:points_left])
+            line = replace(
+                line, profile=line.profile[:samples_left], points=line.points[:points_left]
+            )
             samples_left -= len(line.profile)
             points_left -= len(line.points)
             room -= len(replace(line, profile=(), points=()).to_json())
-            if room < 0:  # beyond the last limit a line keeps its sums alone
-                seen = line.observation
-                if seen is not None:
-                    model, source = (text and truncated(text, 100) for text in (seen.device_model, seen.energy_source))
-                    seen = replace(seen, reasons={}, gpu_uuid=None, gpu_energy_j=None)
-                    seen = replace(seen, device_model=model, energy_source=source)
-                line = replace(line, reason=line.reason and truncated(line.reason, 100), observation=seen, notes={})
-            lines.append(line)
+            lines.append(line if room >= 0 else _sums_alone(line))
         kept.append(lines)
     return kept
+
+
+def _sums_alone(line: ResultLine) -> ResultLine:
+    observation = line.observation
+    if observation is not None:
+        observation = replace(
+            observation,
+            reasons={},
+            gpu_uuid=None,
+            gpu_energy_j=None,
+            device_model=_short(observation.device_model),
+            energy_source=_short(observation.energy_source),
+        )
+    return replace(line, reason=_short(line.reason), observation=observation, notes={})
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else truncated(text, 100)

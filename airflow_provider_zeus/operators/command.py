@@ -1,63 +1,77 @@
-"""``ZeusCommandOperator``: run a training command, a script in any language, within the Zeus loop."""
+"""``ZeusCommandOperator``: run a training command, a script in any language, within the Zeus
+loop.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred, plain
 from airflow_provider_zeus.operators.context_keys import ChecksTemplates
-from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
+from airflow_provider_zeus.operators.mixins import (
+    Notifier,
+    ReportsCost,
+    StartsLater,
+    is_timed_out,
+)
 from airflow_provider_zeus.operators.train import as_job
 from airflow_provider_zeus.training.ranks import Ranks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_zeus.operators.left_job import LeftJob
+
 
 class ZeusCommandOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator):
-    """Runs a command with a batch size from the store, and reports to the store what it cost.
+    """Runs a command with a batch size from the store, and reports its cost to the store.
 
-    The command finds its plan by ``ZeusRun.from_env()``. With ``run.train(fn)`` it runs both attempts of a recurrence
-    itself; with ``for epoch in run.epochs()`` alone, an attempt that is given up ends the process, and the command is
-    started again for the next one. A command that does not use this package reads ``ZEUS_BATCH_SIZE`` and is measured
-    from outside; the last line of its output may report its result: ``{"accuracy": 0.85, "epochs": 12}``.
+    The command finds its plan by ``ZeusRun.from_env()``. With ``run.train(fn)`` it runs both
+    attempts of a recurrence itself; with ``for epoch in run.epochs()`` alone, an attempt that is
+    given up ends the process, and the command is started again for the next one. A command that
+    does not use this package reads ``ZEUS_BATCH_SIZE`` and is measured from outside; the last line
+    of its output may report its result: ``{"accuracy": 0.85, "epochs": 12}``.
 
-    Its output goes to the task's log line by line; the last line is the task's value. The command runs in its own
-    session and ends with its task, together with all processes that it started. ``["sbatch", ...]`` runs as a Slurm job
-    that is waited for and cancelled with its task (docs/how-to/slurm.md). Pushes XComs ``zeus_decision`` and
-    ``zeus_cost``. Raises AirflowException when the command fails, BelowTargetError where the job requires its target.
+    Its output goes to the task's log line by line; the last line is the task's value. The command
+    runs in its own session and ends with its task, together with all processes that it started.
+    ``["sbatch", ...]`` runs as a Slurm job that is waited for and cancelled with its task; one of a
+    worker that was killed goes on under the task's next try, from Airflow 3.3 on
+    (docs/how-to/slurm.md). Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises
+    AirflowException when the command fails, BelowTargetError if the job requires its target.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the command runs as it is,
-        without ``ZEUS_BATCH_SIZE``, and what the task takes is measured. With ``ZeusJob(eta=0.5)`` and
-        ``ZeusRun.from_env()`` around the loop of a script, the steps of its training tune the power limit.
-    :param command: a list of arguments, or a text for ``bash -c``; templated. A text whose template holds user input
-        (``dag_run.conf``, ``params``) is a shell injection: use a list there.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the command
+        runs as it is, without ``ZEUS_BATCH_SIZE``, and the task is measured. With
+        ``ZeusJob(eta=0.5)`` and ``ZeusRun.from_env()`` around the loop of a script, the steps of
+        its training tune the power limit.
+    :param command: a list of arguments, or a text for ``bash -c``; templated. A text whose template
+        holds user input (``dag_run.conf``, ``params``) is a shell injection: use a list there.
     :param env: variables to add, templated; all of them reach the command.
-    :param inherit_env: None: the command gets the worker's environment without Airflow's settings, Connections and
-        Variables (``AIRFLOW__*``, ``AIRFLOW_CONN_*``, ``AIRFLOW_VAR_*``, ``_AIRFLOW*``). True: all of it. False: what a
-        program needs to start and to find its GPU. No security boundary: the same user may read ``airflow.cfg``.
+    :param inherit_env: None: the command gets the worker's environment without Airflow's settings,
+        Connections and Variables (``AIRFLOW__*``, ``AIRFLOW_CONN_*``, ``AIRFLOW_VAR_*``,
+        ``_AIRFLOW*``). True: all of it. False: the variables that a program needs to start and to
+        find its GPU. No security boundary: the same user may read ``airflow.cfg``.
     :param cwd: working directory, templated; default: the DAG file's folder.
-    :param job_id_by: a mapped variable of ``env``, or ``"cwd"``, for one job for each of its values: the value ends the
-        job's id. Default: all map indexes share one job.
-    :param notify: notifiers for the job's events, besides those of the job and of ``[zeus] notifiers``.
-    :param zeus_conn_id: Connection of the trial log.
+    :param job_id_by: a mapped variable of ``env``, or ``"cwd"``, for one job for each of its
+        values: the value ends the job's id. Default: all map indexes share one job.
+    :param notify: notifiers for the job's events, besides those of the job and of ``[zeus]
+        notifiers``.
+    :param zeus_conn_id: Connection of the run log.
     """
 
     template_fields: Sequence[str] = ("job", "command", "env", "cwd")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "command": "bash", "env": "json"}
-    ui_color = "#d9f2e3"
-    operator_extra_links = (ZeusCostLink(),)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "job": "json",
+        "command": "bash",
+        "env": "json",
+    }
 
     def __init__(
         self,
@@ -68,67 +82,95 @@ class ZeusCommandOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperato
         cwd: str | None = None,
         inherit_env: bool | None = None,
         job_id_by: str | None = None,
-        notify: Sequence[Callable[[Any], Any]] = (),
+        notify: Sequence[Notifier] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         job = as_job(job)
-        self.job, self.notify = job.to_dict(), (*job.notifiers, *notify)
+        self.job = job.to_dict()
+        self.notify = (*job.notifiers, *notify)
         if not isinstance(inherit_env, bool | None):
-            raise JobSpecError.of(
-                "ZeusCommandOperator.inherit_env", inherit_env, "none of these", "None, True or False"
-            )
+            field = "ZeusCommandOperator.inherit_env"
+            raise JobSpecError.of(field, inherit_env, "none of these", "None, True or False")
         self.command = command
         self.env = env
         self.cwd = cwd
         self.inherit_env = inherit_env
         self.job_id_by = job_id_by
         self.zeus_conn_id = zeus_conn_id
+        self._launch: Launch | None = None
+        self._left: LeftJob | None = None
         parts = command if isinstance(command, list | tuple) else [command]
         if not any(is_deferred(part) for part in parts):  # else execute() checks it
             check_divisible(arguments(command), job)
 
     def execute(self, context: Context) -> str:
-        """Wait for a cheaper start where the job does, ask the store, run the command, report."""
+        """Wait for a cheaper start if the job does, ask the store, run the command, report."""
         self.check_templates(context)
-        self.wait_for_start(context, part=self._part())
-        return self.train_now(context)
+        launch = self.started_as(context)
+        self._launch = launch
+        # an earlier try's job may still train: a new one beside it would do so twice
+        if submits_to_slurm(launch.command):
+            from airflow_provider_zeus.operators.left_job import left_job
 
-    def _part(self) -> str | None:
-        return job_part(self.job_id_by, {"command": self.command, "cwd": self.cwd, **(self.env or {})})
+            self._left = left_job(context, launch.command[0], launch.environ, self.zeus_conn_id)
+        if self._left is None:
+            self.wait_for_start(context)
+        try:
+            return self.train_now(context)
+        except BaseException:
+            # of any kind, a timeout too: nobody else would cancel a job that no process
+            # waits for
+            if self._left is not None:
+                self._left.give_up()
+            raise
+
+    def arguments(self) -> dict[str, Any]:
+        """What a mapped value may be: command, folder and variables."""
+        return {"command": self.command, "cwd": self.cwd, **(self.env or {})}
 
     def train_now(self, context: Context) -> str:
-        """Ask the store, run the command once or once per attempt, report; return the last line of its output."""
-        from airflow_provider_zeus.operators.measured import StepsOfCommand, measured, run_command, telling_nothing
+        """Ask the store, run the command once or once per attempt, report; return the last line of
+        its output.
+        """
+        from airflow_provider_zeus.operators.measured import (
+            StepsOfCommand,
+            measured,
+            run_command,
+            telling_nothing,
+        )
         from airflow_provider_zeus.operators.recurrence import Recurrence
         from airflow_provider_zeus.operators.supervise import supervise
         from airflow_provider_zeus.training.process import slurm
 
-        command, environ, cwd = self.started_as(context)
+        # after a wait this is another instance, in another process
+        command, environ, cwd = self._launch or self.started_as(context)
         job = ZeusJob.from_dict(self.job)
         check_divisible(command, job)
         to_slurm = submits_to_slurm(command)
-        recurrence = Recurrence.open(
-            job,
-            context,
-            conn_id=self.zeus_conn_id,
-            part=self._part(),
-            waited_since_s=self.waited_since_s,
-            elsewhere=to_slurm,
-        )
-        if to_slurm:
-            command = [sys.executable, "-I", "-S", slurm.__file__, *command]
+        if self._left is not None:
+            recurrence = Recurrence.of_left(self._left, context, self.zeus_conn_id)
+        else:
+            recurrence = Recurrence.open(
+                job,
+                context,
+                conn_id=self.zeus_conn_id,
+                part=self.part,
+                waited_since_s=self.waited_since_s,
+                elsewhere=to_slurm,
+            )
         try:
-            if not job.chooses_size:
-                return measured(
-                    recurrence,
-                    lambda steps: run_command(
-                        command, {**environ, **(steps.environ if steps else telling_nothing(recurrence.plan))}, cwd
-                    ),
-                    StepsOfCommand,
-                )
-            return supervise(recurrence, command, environ, cwd)
+            if job.chooses_size:
+                return supervise(recurrence, command, environ, cwd)
+            if to_slurm:
+                command = slurm.words(command)
+
+            def run(steps: StepsOfCommand | None) -> str:
+                own = telling_nothing(recurrence.plan) if steps is None else steps.environ
+                return run_command(command, environ | own, cwd)
+
+            return measured(recurrence, run, StepsOfCommand)
         except BaseException as error:
             recurrence.reporter.never_trained(error)
             raise
@@ -136,50 +178,64 @@ class ZeusCommandOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperato
             recurrence.close_device()
             self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
 
-    def started_as(self, context: Mapping[str, Any]) -> tuple[list[str], dict[str, str], str | None]:
-        """Arguments, environment and working directory of the command. Raises JobSpecError."""
+    def started_as(self, context: Mapping[str, Any]) -> Launch:
+        """How the command is started. Raises JobSpecError."""
         if not isinstance(self.env, Mapping | None):
             remedy = 'give a dict, as {"DATA": "/data"}; its values may be templates'
             raise JobSpecError.of("ZeusCommandOperator.env", self.env, "not a mapping", remedy)
         added = {str(name): str(value) for name, value in (self.env or {}).items()}
+        # without it Python holds back its output, and the log shows an epoch long after it
+        # ended
         environ = {"PYTHONUNBUFFERED": "1", **inherited(os.environ, self.inherit_env), **added}
-        folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
-        return arguments(self.command), environ, self.cwd or (folder if os.path.isdir(folder) else None)
+        cwd = self.cwd
+        if not cwd:
+            folder = os.path.dirname(getattr(context["dag"], "fileloc", "") or "")
+            cwd = folder if os.path.isdir(folder) else None
+        return Launch(arguments(self.command), environ, cwd)
 
     def on_kill(self) -> None:
-        """Stop the command: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
+        """Stop the command: raise TrainingKilled out of ``execute``, which Airflow itself does not
+        interrupt.
+        """
         from airflow_provider_zeus.training.interrupts import TrainingKilled
 
         if not is_timed_out():
             raise TrainingKilled("Airflow stopped the task")
 
 
+class Launch(NamedTuple):
+    """Arguments, environment and working directory of a command."""
+
+    command: list[str]
+    environ: dict[str, str]
+    cwd: str | None
+
+
 def arguments(command: Any) -> list[str]:
-    """Return the command as a list of arguments. Raises JobSpecError where it is none."""
+    """Return the command as a list of arguments. Raises JobSpecError if it is none."""
+    field = "ZeusCommandOperator.command"
     if isinstance(command, str) and command.strip():
+        # a shell between would hide sbatch's line, which names the job to cancel
         if submits_to_slurm(command.split()):
-            remedy = 'give a list, as ["sbatch", "train.sbatch"], so that the job is cancelled with its task'
-            raise JobSpecError.of("ZeusCommandOperator.command", command, "sbatch in a shell", remedy)
+            remedy = (
+                'give a list, as ["sbatch", "train.sbatch"], so that the job is cancelled with its '
+                "task"
+            )
+            raise JobSpecError.of(field, command, "sbatch in a shell", remedy)
         return ["bash", "-c", command]
     command = plain(command)
-    if (
-        isinstance(command, list | tuple)
-        and command
-        and all(isinstance(c, str | int | float | os.PathLike) for c in command)
-    ):
-        return [str(c) for c in command]
-    raise JobSpecError.of(
-        "ZeusCommandOperator.command",
-        command,
-        "not a command",
-        'give a text, or a list as ["python", "train.py"]',
-    )
+    words = command if isinstance(command, list | tuple) else ()
+    if words and all(isinstance(word, str | int | float | os.PathLike) for word in words):
+        return [str(word) for word in words]
+    remedy = 'give a text, or a list as ["python", "train.py"]'
+    raise JobSpecError.of(field, command, "not a command", remedy)
 
 
 def check_divisible(command: Sequence[str], job: ZeusJob) -> None:
-    """Raise JobSpecError where a batch size cannot be divided by the number of processes that the command starts.
+    """Raise JobSpecError if a batch size cannot be divided by the number of processes that the
+    command starts.
 
-    Where that number is not in the command's words, each process checks it when it starts.
+    If that number is not in the command's words, each process checks it when it starts.
     """
     count = processes_of(command, None if is_deferred(job.gpus) else job.gpus)
     if count is not None and not is_deferred(job.batch_sizes):
@@ -187,19 +243,29 @@ def check_divisible(command: Sequence[str], job: ZeusJob) -> None:
 
 
 def inherited(environ: Mapping[str, str], inherit_env: bool | None) -> dict[str, str]:
-    """Return the variables of a worker that a command gets; see ``inherit_env`` of :class:`ZeusCommandOperator`."""
+    """Return the variables of a worker that a command gets; see ``inherit_env`` of
+    :class:`ZeusCommandOperator`.
+    """
+    if inherit_env:
+        return dict(environ)
+    # Airflow's settings hold the password of its database, and Connections those of others
     if inherit_env is None:
         of_airflow = ("_AIRFLOW", "AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_")
-        return {name: value for name, value in environ.items() if not _bare(name).startswith(of_airflow)}
+        return {
+            name: value for name, value in environ.items() if not _bare(name).startswith(of_airflow)
+        }
     basic = (
-        "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
+        "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|TMPDIR|LD_LIBRARY_PATH|"
+        "CUDA_VISIBLE_DEVICES|CUDA_DEVICE_ORDER|"
         "NVIDIA_VISIBLE_DEVICES|ZEUS_[A-Z_]+"
     )
-    return {name: value for name, value in environ.items() if inherit_env or patterns.fullmatch(basic, name)}
+    return {name: value for name, value in environ.items() if patterns.fullmatch(basic, name)}
 
 
 def _bare(name: str) -> str:
-    """The name of a variable in capitals, with at most one of the underscores that it begins with."""
+    """The name of a variable in capitals, with at most one of the underscores that it begins
+    with.
+    """
     capitals = name.upper()
     return f"_{capitals.lstrip('_')}" if capitals.startswith("_") else capitals
 
@@ -210,7 +276,8 @@ def submits_to_slurm(command: Sequence[str]) -> bool:
 
 
 def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
-    """Return how many processes a command starts by torchrun or accelerate; None where its words do not say.
+    """Return how many processes a command starts by torchrun or accelerate; None if its words do
+    not say.
 
     :param command: arguments, or ``["bash", "-c", text]``.
     :param gpus: of the job, for ``--nproc-per-node=gpu`` and ``auto``.
@@ -223,7 +290,8 @@ def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
             return None
     names = [os.path.basename(word) for word in words]
     torchrun = {"--nproc-per-node": "1", "--nnodes": "1"}
-    launchers = {  # words of the command -> options whose product is the number of processes, with their defaults
+    # words of the command -> options whose product is the number of processes, with their defaults
+    launchers = {
         ("torchrun",): torchrun,
         ("-m", "torch.distributed.run"): torchrun,
         ("-m", "torch.distributed.launch"): torchrun,
@@ -231,52 +299,72 @@ def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
     }
     for launcher, options in launchers.items():
         size = len(launcher)
-        found = [i for i in range(len(names)) if tuple(names[i : i + size]) == launcher]
-        if len(found) == 1:
-            arguments = _before_script(words[found[0] + size :], options)
-            if arguments is None:
+        places = [i for i in range(len(names)) if tuple(names[i : i + size]) == launcher]
+        # with two launchers it is not known which of them trains
+        if len(places) != 1:
+            continue
+        arguments = _before_script(words[places[0] + size :], options)
+        if arguments is None:
+            return None
+        processes = 1
+        for option, default in options.items():
+            count = _count(arguments, option, default, gpus)
+            # a variable of the shell, or auto: each process checks its share when it
+            # starts
+            if not count:
                 return None
-            counts = [_count(arguments, option, default, gpus) for option, default in options.items()]
-            return math.prod(n for n in counts if n) if all(counts) else None
+            processes *= count
+        return processes
     return None
 
 
 def _before_script(words: Sequence[str], options: Collection[str]) -> Sequence[str] | None:
-    """Words before a launcher's script, or its module: the launcher's own; None where that is not found.
+    """Words before a launcher's script, or its module: the launcher's own; None if that is not
+    found.
 
-    A word that ends in ``.py`` is the script, even after an option that is not known here: most of those are flags.
-    Any other word is the script only where it cannot be the value of an option, nor a variable of the shell.
+    A word that ends in ``.py`` is the script, even after an option that is not known here: most of
+    those are flags. Any other word is the script only if it cannot be the value of an option,
+    nor a variable of the shell.
 
     :param options: of which it is known that a value follows.
     """
-    sure, before = True, ""  # whether no earlier word may have been the script; the word before
+    sure = True  # no earlier word may have been the script
+    before = ""  # the word before
     for i, word in enumerate(words):
-        bare, is_value = before.startswith("-") and "=" not in before, _option(before) in options
+        bare = before.startswith("-") and "=" not in before
+        is_value = _option(before) in options
         before = word
         if bare and is_value:
             continue
         if word in ("--", "-m", "--module") or word.endswith(".py"):
             return words[:i]
-        if not word.startswith("-"):
-            if sure and not bare and "$" not in word:
-                return words[:i]
-            sure = False
+        if word.startswith("-"):
+            continue
+        # an option that is not known here may take the word: then it is not surely the
+        # script
+        may_be_value = bare or "$" in word
+        if sure and not may_be_value:
+            return words[:i]
+        sure = False
     return None
 
 
 def _count(words: Sequence[str], option: str, default: str, gpus: int | None) -> int | None:
-    """Value of an option, given by ``=`` or in the next word; None where it is no number, as "1:4" or "$N".
+    """Value of an option, given by ``=`` or in the next word; None if it is no number, as "1:4"
+    or "$N".
 
-    The last one counts where the option is repeated.
+    The last one counts if the option is repeated.
     """
     text = default
     for i, word in enumerate(words):
-        if _option(word) == option:
-            _, given, value = word.partition("=")
-            text = value if given else next(iter(words[i + 1 :]), "")
+        if _option(word) != option:
+            continue
+        _, sign, text = word.partition("=")
+        if not sign:
+            text = next(iter(words[i + 1 :]), "")
     if text in ("gpu", "auto"):
         return gpus
-    return int(text) if text.isdecimal() and int(text) else None
+    return int(text) if text.isdecimal() else None
 
 
 def _option(word: str) -> str:

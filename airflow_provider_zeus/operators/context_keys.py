@@ -1,4 +1,6 @@
-"""Keys of Airflow's context that a template or a training function asks for, and that its run lacks."""
+"""Keys of Airflow's context that a template or a training function asks for, and that its run
+lacks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ DATED = frozenset(  # of a run with a logical date alone
 
 
 class Lack(NamedTuple):
-    """What is missing: the field, its template or function, the problem and the remedy."""
+    """A missing key: the field, its template or function, the problem and the remedy."""
 
     where: str
     value: str
@@ -34,24 +36,48 @@ class Lack(NamedTuple):
 
 def no_date(where: str, value: str, key: str, context: Mapping[str, Any]) -> Lack:
     """The run has no logical date, and so no such key."""
-    problem = (
-        f"this run has no {key}: asset-triggered runs, those of partitions and some manual ones have no logical date"
-    )
+    problem = f"this run has no {key}: asset-triggered runs, those of partitions "
+    problem += "and some manual ones have no logical date"
     if context.get("partition_key"):
         return Lack(where, value, problem, "take partition_key, the name of its data")
     return Lack(where, value, problem, "take run_id, which each run has")
 
 
+def none_in(template: str, value: object, context: Mapping[str, Any]) -> str | None:
+    """The key that a template wrote as ``None``: of these Airflow gives None to runs that lack
+    them.
+    """
+    if "None" not in str(value):
+        return None
+    if patterns.search(r"\bpartition_key\b", template) and context.get("partition_key") is None:
+        return "partition_key"
+    dated = patterns.search(
+        r"\bdag_run\.(logical_date|data_interval_start|data_interval_end)\b", template
+    )
+    if dated is not None and "logical_date" not in context:
+        return dated[1]
+    return None
+
+
+def no_partition(where: str, value: str, key: str) -> Lack:
+    """The run is of no partition, and so has no key of one.
+
+    :param key: of the context, which it has instead.
+    """
+    from airflow.sdk import Context
+
+    if "partition_key" not in Context.__annotations__:
+        problem = "no task gets partition_key before Airflow 3.3"
+        return Lack(where, value, problem, f"take {key}, or upgrade Airflow")
+    problem = "partition_key is None in each run of a DAG without a schedule by partitions"
+    return Lack(where, value, problem, f"give it such a schedule, or take {key}")
+
+
 def undefined_in(where: str, template: str, message: str, context: Mapping[str, Any]) -> Lack:
-    """What a template lacks, by the message of Jinja's UndefinedError."""
+    """The key that a template lacks, by the message of Jinja's UndefinedError."""
     undefined = patterns.search(r"'(\w+)' is undefined", message)
     if undefined is not None:
-        name = undefined[1]
-        if name in DATED:
-            return no_date(where, template, name, context)
-        near = get_close_matches(name, context, 1)
-        remedy = f"did you mean {near[0]}" if near else "correct it, or give it a default: {{ x | default('y') }}"
-        return Lack(where, template, f"no run has {name}", remedy)
+        return _no_key(where, template, undefined[1], context)
     attribute = patterns.search(r" has no (?:attribute|element) '?([^']+)'?$", message)
     name = attribute[1] if attribute is not None else ""
     path = _path_to(name, template)
@@ -60,12 +86,32 @@ def undefined_in(where: str, template: str, message: str, context: Mapping[str, 
         return no_date(where, template, dates[0], context)
     if path[0] == "params":
         params = ", ".join(sorted(context.get("params") or {})) or "none"
-        return Lack(where, template, f"there is no param {name}", f"correct its name; the params are: {params}")
-    return Lack(where, template, f"{'.'.join(path[:-1]) or 'a value'} has no {name or message}", "correct the name")
+        remedy = f"correct its name; the params are: {params}"
+        return Lack(where, template, f"there is no param {name}", remedy)
+    remedy = "correct the name"
+    if path[:2] == ["dag_run", "conf"]:
+        remedy += ", or give it a default: only a run that somebody triggers has a conf"
+    owner = ".".join(path[:-1]) or "a value"
+    return Lack(where, template, f"{owner} has no {name or message}", remedy)
+
+
+def _no_key(where: str, template: str, name: str, context: Mapping[str, Any]) -> Lack:
+    """The context has no such key."""
+    if name in DATED:
+        return no_date(where, template, name, context)
+    if name == "partition_key":
+        return no_partition(where, template, "ds" if "ds" in context else "run_id")
+    remedy = "correct it, or give it a default: {{ x | default('y') }}"
+    # a typing error is the likeliest cause
+    for near in get_close_matches(name, context, 1):
+        remedy = f"did you mean {near}"
+    return Lack(where, template, f"no run has {name}", remedy)
 
 
 def _path_to(name: str, template: str) -> list[str]:
-    """The names that lead to ``name`` in a template, as ``["params", "target"]``; ``[name]`` where none is found."""
+    """The names that lead to ``name`` in a template, as ``["params", "target"]``; ``[name]`` if
+    none is found.
+    """
     path: list[str] = []
     between = ""
     for part in patterns.findall(r"\w+|\W+", template):
@@ -82,15 +128,19 @@ def _path_to(name: str, template: str) -> list[str]:
     return [name]
 
 
-def undated_argument(function: Callable[..., Any], given: Collection[str], context: Mapping[str, Any]) -> Lack | None:
-    """The first parameter of a function that only a run with a logical date fills, where this run has none.
+def undated_argument(
+    function: Callable[..., Any], given: Collection[str], context: Mapping[str, Any]
+) -> Lack | None:
+    """The first parameter of a function that only a run with a logical date fills, if this run
+    has none.
 
     :param given: parameters that the author's call fills.
     """
     for parameter in inspect.signature(function).parameters.values():
         key = parameter.name
         is_needed = parameter.default is parameter.empty and key not in given
-        if is_needed and key in DATED and key not in context:
+        is_lacking = key in DATED and key not in context
+        if is_needed and is_lacking:
             name = getattr(function, "__name__", repr(function))
             return no_date(f"an argument of {name}()", key, key, context)
     return None
@@ -116,32 +166,44 @@ def _templates_in(where: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 class ChecksTemplates:
-    """An operator that says which field of it names what its run lacks, before anything is asked or trained.
+    """An operator that says which field of it names a key that its run lacks, before anything is
+    asked or trained.
 
-    Airflow renders the fields. What it raises there is logged with a traceback of Jinja, and names no field of a job.
-    So a template that fails is left as it is, and ``check_templates()`` raises the error.
+    Airflow renders the fields. Its errors are logged there with a traceback of Jinja, and names
+    no field of a job. So a template that fails is left as it is, and ``check_templates()`` raises
+    the error.
     """
 
     _undefined: tuple[str, str] | None = None  # the first such template, and Jinja's message
 
-    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
+    def render_template(
+        self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None
+    ) -> Any:
         """Render a template, as Airflow does."""
         from jinja2 import Undefined, UndefinedError
 
         try:
-            value = super().render_template(content, context, jinja_env, seen_oids)  # type: ignore[misc]
+            value = super().render_template(  # type: ignore[misc]
+                content, context, jinja_env, seen_oids
+            )
             if isinstance(value, Undefined):  # of a DAG with render_template_as_native_obj
                 str(value)
+            key = none_in(content, value, context) if isinstance(content, str) else None
+            if key is not None:
+                raise UndefinedError(f"{key!r} is undefined")
             return value
         except UndefinedError as error:
             if not isinstance(content, str):
                 raise
+            # later templates often fail for the same reason: the first one is told
             if self._undefined is None:
                 self._undefined = content, str(error)
+            # raised here, Airflow would log Jinja's traceback, which names no field of
+            # a job
             return content
 
     def check_templates(self, context: Mapping[str, Any]) -> None:
-        """Raise JobSpecError where a template could not be rendered."""
+        """Raise JobSpecError if a template could not be rendered."""
         if self._undefined is None:
             return
         template, message = self._undefined

@@ -1,6 +1,8 @@
-"""Sends a run's metrics to Airflow's own Stats: StatsD, Datadog or OpenTelemetry, as ``[metrics]`` says.
+"""Sends a run's metrics to Airflow's own Stats: StatsD, Datadog or OpenTelemetry, as ``[metrics]``
+says.
 
-Where Airflow's metrics are off, or Zeus is, nothing is read and nothing is sent. Nothing here raises.
+If Airflow's metrics are off, or Zeus is, nothing is read and nothing is sent. Nothing here
+raises.
 """
 
 from __future__ import annotations
@@ -8,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.operators.config import OFF, enabled
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.reports.run_figures import RunFigures
 from airflow_provider_zeus.reports.run_metrics import Metric, job_metrics, trial_metrics
+from airflow_provider_zeus.switch import OFF, enabled
 
 log = guarded_log(__name__)
 
 
 def send_run(run: RunFigures) -> None:
-    """Send the metrics of a run that has ended, those of the log as far as it could be read. Raises nothing."""
+    """Send the metrics of a run that has ended, those of the log as far as it could be read.
+
+    Raises nothing.
+    """
     if not run.ended or not _is_on():
         return
     of_job: list[Metric] = []
@@ -31,9 +36,13 @@ def send_run(run: RunFigures) -> None:
 
 def _is_on() -> bool:
     try:
-        return enabled() != OFF and any(map(_config, ("statsd_datadog_enabled", "statsd_on", "otel_on")))
+        # with none of them on, reading the log for metrics would be in vain
+        receivers = ("statsd_datadog_enabled", "statsd_on", "otel_on")
+        return enabled() != OFF and any(map(_config, receivers))
     except Exception:
-        log.warning("Zeus sends no metrics: [metrics] or [zeus] enabled cannot be read.", exc_info=True)
+        log.warning(
+            "Zeus sends no metrics: [metrics] or [zeus] enabled cannot be read.", exc_info=True
+        )
         return False
 
 
@@ -52,9 +61,11 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
         else:  # plain StatsD takes none
             takes_tags = not _config("statsd_on") or _config("statsd_influxdb_enabled")
         for metric in metrics():
-            name, tags = (metric.name, dict(metric.tags)) if takes_tags else (named(metric), None)
+            name = metric.name if takes_tags else named(metric)
+            tags = dict(metric.tags) if takes_tags else None
             if metric.total:
-                Stats.incr(name, metric.value, tags=tags)  # type: ignore[arg-type]  # all receivers take fractions
+                # all receivers take fractions
+                Stats.incr(name, metric.value, tags=tags)  # type: ignore[arg-type]
             else:
                 Stats.gauge(name, metric.value, tags=tags)
     except Exception:
@@ -62,7 +73,11 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
 
 
 def named(metric: Metric) -> str:
-    """The name where there are no tags: the job follows, then the values of the tags that it does not stand for."""
+    """The name if there are no tags: the job follows, then the values of the tags that it does
+    not stand for.
+    """
     the_jobs = ("zeus_job", "dag_id", "task_id", "device")
+    # the job's name implies them, and a name of StatsD should stay short
     rest = [value for tag, value in metric.tags.items() if tag not in the_jobs]
-    return ".".join([metric.name, *(value.replace(".", "__") for value in (metric.tags["zeus_job"], *rest))])
+    values = [value.replace(".", "__") for value in (metric.tags["zeus_job"], *rest)]
+    return ".".join([metric.name, *values])

@@ -1,15 +1,20 @@
-"""What the operators share: they may wait for a cheaper start, and report what the run cost. Imported at DAG parse."""
+"""Shared by the operators: they may wait for a cheaper start, and report the cost of the run.
+
+Imported at DAG parse.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import plain
@@ -22,25 +27,34 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.reports.run_figures import RunFigures
     from airflow_provider_zeus.store.sql.store import Store
 
+Notifier = Callable[[Any], Any]  # of Airflow: it gets the context
+
 # Keys of the XComs that the operators push.
 DECISION = "zeus_decision"  # what runs and why, for users
 COST = "zeus_cost"  # what the run cost, for users
 WAIT = "zeus_wait"  # until when the task waits and why, for users
 PLAN = "zeus_plan"  # from ZeusTrial's setup task: the plan, for the training process
-HANDED_OVER = "zeus_trial"  # from ZeusTrial's setup task: the trial and the result folder, for the teardown task
+# from ZeusTrial's setup task: the trial and the result folder, for the teardown task
+HANDED_OVER = "zeus_trial"
+
+MOST_S = 5.0  # limit of reading the log and of working out what a run saved, when it has ended
+
+PUSH_S = 3.0  # limit of pushing an XCom for users
 
 log = guarded_log(__name__)
 
 
 def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
-    """The part that the mapped argument ``name`` adds to the job id (``job_id_by``); None without a name.
+    """The part that the mapped argument ``name`` adds to the job id (``job_id_by``); None without a
+    name.
 
-    It is a plain name (:func:`~airflow_provider_zeus.printable.plain_name`), so that the id is also the name of a
-    Variable, and two texts are never one job; a number is the same as its text.
+    It is a plain name (:func:`~airflow_provider_zeus.printable.plain_name`), so that the id is also
+    the name of a Variable, and two texts are never one job; a number is the same as its text.
 
     :param values: the arguments of this map index, rendered.
 
-    Raises JobSpecError where there is no such argument, or its value is neither a text nor a number.
+    Raises JobSpecError if there is no such argument, or its value is neither a text nor a
+    number.
     """
     if name is None:
         return None
@@ -48,15 +62,19 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
         remedy = f"name one of its arguments: {', '.join(values) or 'none'}"
         raise JobSpecError.of("job_id_by", name, "this task gets no such argument", remedy)
     value = plain(values[name])
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        problem = f"its value is {'an empty text' if value == '' else f'of type {type(value).__name__}'}"
-        remedy = "map an argument whose values are texts or numbers, such as region names, and name it"
-        raise JobSpecError.of("job_id_by", name, problem, remedy)
-    return plain_name(str(value))
+    # True is an int to Python, and as a job's name surely a mistake
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if is_plain and value != "":
+        return plain_name(str(value))
+    problem = f"its value is of type {type(value).__name__}"
+    if value == "":
+        problem = "its value is an empty text"
+    remedy = "map an argument whose values are texts or numbers, such as region names, and name it"
+    raise JobSpecError.of("job_id_by", name, problem, remedy)
 
 
 def job_id_of(job: ZeusJob, ti: Any, *, task_id: str | None = None, part: str | None = None) -> str:
-    """Name of the job of a task instance; ``part``: what :func:`job_part` adds to it."""
+    """Name of the job of a task instance; ``part``: as :func:`job_part` returns it."""
     whole = job.job_id or job_id_of_task(ti.dag_id, task_id or ti.task_id)
     return whole if part is None else job_id_of_value(whole, part)
 
@@ -68,29 +86,47 @@ def is_timed_out() -> bool:
     return isinstance(sys.exc_info()[1], AirflowTaskTimeout)
 
 
-def push(context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = 3.0) -> None:
-    """Push an XCom for users. A push that fails or hangs is logged only: the trial log holds the same figures."""
+def push(
+    context: Mapping[str, Any], key: str, value: Mapping[str, Any], *, most_s: float = PUSH_S
+) -> None:
+    """Push an XCom for users.
+
+    A push that fails or hangs is logged only: the trial log holds the same figures.
+    """
     try:
         bounded(partial(context["ti"].xcom_push, key=key, value=value), most_s)
     except Exception:
-        log.warning("Zeus could not push XCom %s; the trial log holds the same figures.", key, exc_info=True)
+        log.warning(
+            "Zeus could not push XCom %s; the run log holds the same figures.", key, exc_info=True
+        )
 
 
-class ReportsCost:
-    """An operator that reports what its run cost: XCom, metrics, its log, OpenLineage, the events of its outlets."""
+class ShowsCost:
+    """An operator with the button "Zeus cost"."""
+
+    ui_color = "#d9f2e3"
+    operator_extra_links: Collection[Any] = (ZeusCostLink(),)
+
+
+class ReportsCost(ShowsCost):
+    """An operator that reports the cost of its run: XCom, metrics, its log, OpenLineage, the events
+    of its outlets.
+    """
 
     outlets: list[Any]
     _extra: Mapping[str, Any] | None = None  # the figures of this run, once it has ended
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """What OpenLineage's provider asks for at the end of a task, failed ones included; None: nothing is known."""
+        """The answer to OpenLineage's provider at the end of a task, failed ones included; None:
+        nothing is known.
+        """
         if not self._extra:
             return None
         from airflow_provider_zeus.operators.openlineage import lineage_of
 
         return lineage_of(self._extra)
 
-    @outlived("report what this run cost, which the trial log holds")
+    @outlived("report what this run cost, which the run log holds")
     def report_cost(
         self,
         context: Any,
@@ -98,61 +134,83 @@ class ReportsCost:
         opened: Callable[[], Store],
         decision: Mapping[str, Any] | None = None,
     ) -> None:
-        """Report the figures of a run that has ended, all from one reading. Raises nothing: the training has ended.
+        """Report the figures of a run that has ended, all from one reading.
+
+        Raises nothing: the training has ended.
 
         Pushes XCom ``zeus_cost``, and into ``zeus_decision`` that the run was not needed.
 
         :param opened: opens the store, or raises StoreError.
-        :param decision: XCom ``zeus_decision``, where this task pushes it.
+        :param decision: XCom ``zeus_decision``, if this task pushes it.
         """
-        from airflow_provider_zeus.operators.config import OFF, enabled
         from airflow_provider_zeus.operators.metrics import send_run
         from airflow_provider_zeus.operators.result_reporter import STOPPED_S
         from airflow_provider_zeus.reports.closing import closing
         from airflow_provider_zeus.signals.prices import in_force
+        from airflow_provider_zeus.switch import OFF, enabled
 
         cost = reporter.cost_xcom()
-        push(context, COST, cost, **({"most_s": STOPPED_S} if reporter.stopped else {}))
+        # a task that is being stopped has a second in all
+        push(context, COST, cost, most_s=STOPPED_S if reporter.stopped else PUSH_S)
         if decision and cost["not_needed"]:
             push(context, DECISION, {**decision, "not_needed": True})
-        found = figures_of(cost, reporter, opened)
-        send_run(found)
-        if found.ended:
-            saved = found.saving.cost if found.saving else None
-            log.info("Zeus: %s.", closing(found.ended, saved, found.limit, in_force()))
-        openlineage = sys.modules.get("airflow.providers.openlineage.conf")  # its listener has loaded it
-        is_told = self.outlets or (openlineage is not None and not openlineage.is_disabled())
+        figures = figures_of(cost, reporter, opened)
+        send_run(figures)
+        if figures.ended:
+            saved = figures.saving.cost if figures.saving else figures.why_not
+            log.info("Zeus: %s.", closing(figures.attempts, saved, figures.limit, in_force()))
+        # its listener has loaded it
+        openlineage = sys.modules.get("airflow.providers.openlineage.conf")
+        is_told = bool(self.outlets)
+        if openlineage is not None and not openlineage.is_disabled():
+            is_told = True
         if is_told and enabled() != OFF:
-            self._extra = found.as_event(in_force())
+            self._extra = figures.as_event(in_force())
             into_outlets(self.outlets, context["outlet_events"], self._extra)
 
 
 def figures_of(
-    cost: Mapping[str, Any], reporter: ResultReporter, opened: Callable[[], Store], *, most_s: float = 1.0
+    cost: Mapping[str, Any],
+    reporter: ResultReporter,
+    opened: Callable[[], Store],
+    *,
+    most_s: float = MOST_S,
 ) -> RunFigures:
-    """The figures of a run that has ended; what needs the log is absent where reading it takes longer."""
-    from airflow_provider_zeus.reports.run_figures import NEWEST, RunFigures, with_log
+    """The figures of a run that has ended; those that need the log are absent if reading it takes
+    longer.
 
-    found = RunFigures(cost=cost, ended=reporter.ended)
-    if reporter.stopped or not found.ended:
-        return found
+    The saving is that of the pages: it is worked out from the same runs.
+    """
+    from airflow_provider_zeus.reports.run_figures import MOST_RUNS, RunFigures, with_log
+
+    figures = RunFigures(cost=cost, ended=reporter.ended)
+    if reporter.stopped or not figures.ended:
+        return figures
 
     def read() -> RunFigures:
-        store, run = opened(), found.ended[-1]
-        last = NEWEST if run.batch_size is not None else 10  # its tries: without a size no other run counts
-        return with_log(found, store.trials(run.job_id, last=last), store.profile)
+        store = opened()
+        run = figures.ended[-1]
+        # its tries: without a size no other run counts
+        last = MOST_RUNS if run.batch_size is not None else 1
+        newest = store.runs(run.origin.dag_id, run.job_id, last=last)
+        return with_log(figures, newest, store.profile)
 
+    # the training has ended: its task must not wait for a slow log
     try:
         return bounded(read, most_s)
+    except TimeoutError:
+        return replace(figures, why_not=f"reading the run log took longer than {most_s:g} s")
     except Exception as error:
         log.info("Zeus cannot say what this run saved (%s).", type(error).__name__)
-        return found
+        return replace(figures, why_not="the run log could not be read")
 
 
 def into_outlets(outlets: Sequence[Any], events: Any, figures: Mapping[str, Any]) -> None:
-    """Put the figures under the key ``zeus`` of the extra of each outlet's event, beside what the user put there.
+    """Put the figures under the key ``zeus`` of the extra of each outlet's event, beside the
+    user's own entries.
 
-    :param events: ``context["outlet_events"]``. Of an alias those that the training has added get them.
+    :param events: ``context["outlet_events"]``. Of an alias those that the training has added get
+        them.
     """
     from airflow.sdk import Asset, AssetAlias
 
@@ -164,61 +222,81 @@ def into_outlets(outlets: Sequence[Any], events: Any, figures: Mapping[str, Any]
             events[outlet].extra = {**events[outlet].extra, "zeus": dict(figures)}
 
 
-class StartsLater:
-    """An operator whose task may wait for a cheaper start. It holds no worker meanwhile: the triggerer waits.
+class StartsLater(ShowsCost):
+    """An operator whose task may wait for a cheaper start.
 
-    ``train_now(context)`` is what it does then, in a new process and on a new instance.
+    It holds no worker meanwhile: the triggerer waits.
+
+    ``train_now(context)`` is its work then, in a new process and on a new instance.
     """
 
     job: Mapping[str, Any]
+    job_id_by: str | None
     zeus_conn_id: str
+    trains: str | None = None  # task id of the operator that trains, if that is another one
     waited_since_s: float | None = None  # set by the wait; None: there was none
 
-    def wait_for_start(self, context: Any, *, part: str | None, task_id: str | None = None) -> None:
-        """Return where the training begins now; else defer the task: raises TaskDeferred.
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments of this map index that ``job_id_by`` may name, rendered."""
+        raise NotImplementedError
 
-        :param part: end of the job's id, by the mapped value.
-        :param task_id: of the task that trains, where that is another one.
-        """
+    @property
+    def part(self) -> str | None:
+        """The end of the job's id, by the mapped value. Raises JobSpecError."""
+        return job_part(self.job_id_by, self.arguments())
+
+    def wait_for_start(self, context: Any) -> None:
+        """Return if the training begins now; else defer the task: raises TaskDeferred."""
         if self.job.get("start_within") is None:
             return
-        from airflow_provider_zeus.operators.config import ON, enabled
         from airflow_provider_zeus.operators.schedule import planned_wait
         from airflow_provider_zeus.operators.start_trigger import ZeusStartTrigger
+        from airflow_provider_zeus.switch import ON, enabled
 
         if enabled() != ON:
             return
         job = ZeusJob.from_dict(self.job).check(rendered=True)
-        job_id = job_id_of(job, context["ti"], task_id=task_id, part=part)
+        job_id = job_id_of(job, context["ti"], task_id=self.trains, part=self.part)
         wait = planned_wait(job, context, job_id=job_id, conn_id=self.zeus_conn_id)
         if wait is None:
             return
         log.info("Zeus: %s", wait.why)
-        push(context, WAIT, wait.xcom() | {"trains": task_id or context["ti"].task_id})
-        if wait.until_s is None or wait.latest_s is None or wait.duration_s is None or wait.until_s <= time.time():
+        push(context, WAIT, wait.xcom() | {"trains": self.trains or context["ti"].task_id})
+        since_s = time.time()
+        if wait.until_s is None or wait.until_s <= since_s:
             return
-        since_s, left_s = time.time(), wait.until_s - time.time()
+        if wait.latest_s is None or wait.duration_s is None:
+            return
+        left_s = wait.until_s - since_s
         if left_s < 120.0:  # it is slept: Airflow fails tasks that defer for some seconds
             self.waited_since_s = since_s
             time.sleep(left_s)
             return
-        trigger = ZeusStartTrigger(wait.until_s, wait.latest_s, wait.duration_s, wait.signal, self.zeus_conn_id)
+        trigger = ZeusStartTrigger(
+            wait.until_s, wait.latest_s, wait.duration_s, wait.signal, self.zeus_conn_id
+        )
         # After the latest start: then the task trains though the triggerer has never fired.
         timeout = timedelta(seconds=max(wait.latest_s - since_s, 0.0) + 900.0)
-        self.defer(trigger=trigger, method_name="resume", kwargs={"since_s": since_s}, timeout=timeout)  # type: ignore[attr-defined]
+        self.defer(  # type: ignore[attr-defined]
+            trigger=trigger, method_name="resume", kwargs={"since_s": since_s}, timeout=timeout
+        )
 
     def resume(self, context: Any, event: Any = None, since_s: float | None = None) -> Any:
         """Train, after a wait that began at ``since_s`` [s since the epoch]."""
         self.waited_since_s = since_s
         return self.train_now(context)  # type: ignore[attr-defined]
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any) -> Any:
-        """Train also where the wait has failed: no fault of a trigger fails a training.
+    def resume_execution(
+        self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any
+    ) -> Any:
+        """Train also if the wait has failed: no fault of a trigger fails a training.
 
-        A task that waits for no start was deferred by its author, whose trigger's failure is a failure of the task.
+        A task that waits for no start was deferred by its author, whose trigger's failure is a
+        failure of the task.
         """
         waits = self.job.get("start_within") is not None
-        if next_method != "__fail__" or not waits:  # what Airflow resumes where a trigger failed, or was not heard of
+        # Airflow resumes it if a trigger failed, or was not heard of
+        if next_method != "__fail__" or not waits:
             return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
         why = (next_kwargs or {}).get("error", "unknown")
         log.warning("Zeus: the wait for a cheaper start failed (%s). The training begins now.", why)

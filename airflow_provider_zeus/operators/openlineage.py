@@ -1,4 +1,7 @@
-"""The facet ``zeus_cost`` of OpenLineage's run events. Imported where OpenLineage's provider is installed."""
+"""The facet ``zeus_cost`` of OpenLineage's run events.
+
+Imported if OpenLineage's provider is installed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from airflow.providers.openlineage.extractors import OperatorLineage
 from openlineage.client.facet_v2 import RunFacet
 
 FACET = "zeus_cost"
-SCHEMA = json.loads((Path(__file__).parents[1] / "schemas/1-0-0/ZeusRunFacet.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(
+    (Path(__file__).parents[1] / "schemas/1-0-0/ZeusRunFacet.json").read_text(encoding="utf-8")
+)
 
 
 class _OfOurSchema(RunFacet):
@@ -21,9 +26,12 @@ class _OfOurSchema(RunFacet):
         return str(SCHEMA["$id"])
 
 
-# What a run cost: a field for each property of the schema; None, so left out, where it is not known.
+# The cost of a run: a field for each property of the schema; None, so left out, if it is not
+# known.
 _fields = {name: attr.ib(default=None) for name in SCHEMA["properties"] if not name.startswith("_")}
-ZeusRunFacet = attr.make_class("ZeusRunFacet", _fields, bases=(_OfOurSchema,), kw_only=True, slots=True)
+ZeusRunFacet = attr.make_class(
+    "ZeusRunFacet", _fields, bases=(_OfOurSchema,), kw_only=True, slots=True
+)
 
 
 def _in_camel_case(name: str) -> str:

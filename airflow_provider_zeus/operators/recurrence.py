@@ -1,10 +1,13 @@
-"""One recurrence of a job inside a task: ask the store, train, report the cost. Shared by all operators."""
+"""One recurrence of a job inside a task: ask the store, train, report the cost.
+
+Shared by all operators.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,14 +16,16 @@ from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
 from airflow_provider_zeus.errors import JobSpecError, StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.job_checks import RUN_TYPES
-from airflow_provider_zeus.model.trial import DeviceInfo, Origin, Trial
+from airflow_provider_zeus.model.run_numbers import TryNumbers
+from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.operators.alerts import RunAlerts
-from airflow_provider_zeus.operators.asking import ask, default_trial
-from airflow_provider_zeus.operators.config import OFF, ZeusConfig, enabled, pinned_by
+from airflow_provider_zeus.operators.asking import Asked, ask, default_trial, log_unmeasured
+from airflow_provider_zeus.operators.config import ZeusConfig, pinned_by
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
+from airflow_provider_zeus.operators.left_job import JobNotes, LeftJob
 from airflow_provider_zeus.operators.mixins import DECISION, job_id_of, push
+from airflow_provider_zeus.operators.origin import origin_of
 from airflow_provider_zeus.operators.result_reporter import RUN_S, ResultReporter
 from airflow_provider_zeus.operators.schedule import finish_by_s, runs_left
 from airflow_provider_zeus.patience import outlived
@@ -32,9 +37,11 @@ from airflow_provider_zeus.private_files import make_folder
 from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.signals.hours import HourPrices, read_signal
 from airflow_provider_zeus.signals.reading import followed
+from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.switch import OFF, enabled
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
@@ -47,7 +54,10 @@ log = guarded_log(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """A task's recurrence of a job. ``plan``: what to train. ``reporter``: takes its result lines to the store."""
+    """A task's recurrence of a job.
+
+    ``plan``: of the training. ``reporter``: takes its result lines to the store.
+    """
 
     plan: Plan
     device: Device
@@ -55,6 +65,9 @@ class Recurrence:
     decision: Mapping[str, Any]  # XCom ``zeus_decision``
     opened: Callable[[], Store]  # the store, or raises StoreError
     elsewhere: bool = False  # the training runs on another host, and ``device`` measures nothing
+    # of a training elsewhere: how the next try of its task finds it; None: it is not to
+    notes: JobNotes | None = None
+    left: LeftJob | None = None  # the training of an earlier try that this one goes on with
 
     @classmethod
     def open(
@@ -69,29 +82,75 @@ class Recurrence:
     ) -> Recurrence:
         """Open the device and ask the store for a batch size.
 
-        Where the store cannot be asked, the job's default batch size runs and its cost is stored later; a ``strict``
-        job raises StoreError instead. Raises JobSpecError. From here on the task dies with its supervisor: an orphan
-        would keep the GPU.
+        If the store cannot be asked, the job's default batch size runs and its cost is stored
+        later; a ``strict`` job raises StoreError instead. Raises JobSpecError. From here on the
+        task dies with its supervisor: an orphan would keep the GPU.
 
         :param part: end of the job's id, by the mapped value (``job_id_by``).
-        :param waited_since_s: since when the task waited for a cheaper start [s since the epoch]; None: it did not.
-        :param elsewhere: whether the training runs on a host that is not known yet: no device is opened here.
+        :param waited_since_s: since when the task waited for a cheaper start [s since the epoch];
+            None: it did not.
+        :param elsewhere: whether the training runs on a host that is not known yet: no device is
+            opened here.
         """
-        if supervisor() is not None and not is_test_run():  # in dag.test() the parent is the user's own process
-            die_with_parent()
+        die_with_supervisor()
         config = ZeusConfig.read()
+        # before a device opens its state file in one of them
         config.share_folders()
         job = config.switched(job.check(rendered=True))
+        # found missing after the training, its results would be lost
         if elsewhere and job.chooses_size:
             check_shared_root(config)
-        device = device_for(job, config, elsewhere=elsewhere or not job.chooses_size)
+        is_decided_for = job.chooses_size and not elsewhere
+        # the device comes before the question: an answer without a device would leave an
+        # open trial
+        device = device_for(job, config, elsewhere=not is_decided_for)
         try:
             return cls._ask(
-                job, context, config, device, conn_id, part=part, waited_since_s=waited_since_s, elsewhere=elsewhere
+                job,
+                context,
+                config,
+                device,
+                conn_id=conn_id,
+                part=part,
+                waited_since_s=waited_since_s,
+                elsewhere=elsewhere,
             )
         except BaseException:
+            # no run handle exists yet that would close it
             _close(device)
             raise
+
+    @classmethod
+    def of_left(cls, left: LeftJob, context: Mapping[str, Any], conn_id: str) -> Recurrence:
+        """Go on with the attempt and the plan of a job that an earlier try of the task left."""
+        die_with_supervisor()
+        config = ZeusConfig.read()
+        first = left.first
+        store = left.store
+        reopen = partial(open_store, conn_id, create=False)
+        alerts_of(context, first, config, reopen).watch(after_killed=False)
+        waited_since_s = left.note.waited_since_s
+        plan = left.plans[-1]
+        reporter = reporter_of(
+            first,
+            config,
+            store=store,
+            reopen=reopen,
+            numbers=plan.numbers,
+            waited_since_s=waited_since_s,
+        )
+        decision = decision_xcom(first, store)
+        push(context, DECISION, decision)
+        return cls(
+            plan=replace(plan, time_left_s=time_limit_s(context["task"])),
+            device=NoneDevice(first.job.max_power_w, why=ELSEWHERE),
+            reporter=reporter,
+            decision=decision,
+            opened=lambda: store,
+            elsewhere=True,
+            notes=JobNotes.of(context, waited_since_s, left.note.plans),
+            left=left,
+        )
 
     @classmethod
     def _ask(
@@ -100,46 +159,74 @@ class Recurrence:
         context: Mapping[str, Any],
         config: ZeusConfig,
         device: Device,
-        conn_id: str,
         *,
+        conn_id: str,
         part: str | None,
         waited_since_s: float | None,
         elsewhere: bool,
     ) -> Recurrence:
-        """Ask the store for a batch size of an open device. Arguments and errors: as :meth:`open`."""
-        signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
-        asked_for = None if elsewhere or not job.chooses_size else device.info
-        request = ask_request(job, context, asked_for, lease_s=config.lease_s, part=part)
-        overlap_possible = context["task"].max_active_tis_per_dag != 1
-        begun_s, limit_s = time.monotonic(), time_limit_s(context["task"])
-        store, asked, reopen = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
-        reporter = ResultReporter(
-            store,
-            AirflowVariables(),
-            asked.trial,
+        """Ask the store for a batch size of an open device.
+
+        Arguments and errors: as :meth:`open`.
+        """
+        # without its signal a strict job opens no trial
+        signal = followed(job) if job.strict else None
+        is_decided_for = job.chooses_size and not elsewhere
+        request = ask_request(
+            job,
+            context,
+            device.info if is_decided_for else None,
             lease_s=config.lease_s,
-            state_dir=config.state_dir,
-            left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
+            part=part,
+        )
+        # Airflow's Variables have no lock: such a store refuses jobs whose runs may overlap
+        overlap_possible = context["task"].max_active_tis_per_dag != 1
+        begun_s = time.monotonic()
+        store, answer, reopen = ask_watched(
+            request, context, conn_id, config, overlap_possible=overlap_possible
+        )
+        if is_decided_for and config.enabled != OFF:
+            log_unmeasured(store, answer.trial, device)
+        reporter = reporter_of(
+            answer.trial,
+            config,
+            store=store,
             reopen=reopen,
-            prices=HourPrices.of(asked.trial, job, waited_since_s, partial(read_signal, keeper=store)),
+            numbers=answer.numbers,
+            waited_since_s=waited_since_s,
+            left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
         )
         try:
-            say_asked(asked, shared=part is None and job.chooses_size)
+            if part is None and job.chooses_size:
+                say_asked(answer)
             signal = signal or followed(job, store)
-            decision = decision_xcom(asked.trial, store)
+            decision = decision_xcom(answer.trial, store)
             push(context, DECISION, decision)
+            # the clock of execution_timeout runs while the store is asked
+            time_left_s = time_limit_s(context["task"])
+            if time_left_s is not None:
+                time_left_s -= time.monotonic() - begun_s
             plan = plan_of(
-                asked,
+                answer,
                 config,
                 device=None if elsewhere else device,
                 signal=signal,
-                time_left_s=limit_s and limit_s - (time.monotonic() - begun_s),
+                time_left_s=time_left_s,
             )
         except BaseException as error:
+            # the trial is open in the log: without its end the policy would wait for
+            # its lease
             reporter.never_trained(error)
             raise
-        opened = (lambda: store) if store else reopen
-        return cls(plan=plan, device=device, reporter=reporter, decision=decision, opened=opened, elsewhere=elsewhere)
+        return cls(
+            plan=plan,
+            device=device,
+            reporter=reporter,
+            decision=decision,
+            opened=(lambda: store) if store else reopen,
+            elsewhere=elsewhere,
+            notes=JobNotes.of(context, waited_since_s) if elsewhere else None,
+        )
 
     def run(self) -> ZeusRun:
         """Return the run handle of a training in this process; its result goes to the reporter."""
@@ -147,8 +234,15 @@ class Recurrence:
 
     @outlived("close the device")
     def close_device(self) -> None:
-        """Close the device, where no run handle in this process does. Raises nothing."""
+        """Close the device, if no run handle in this process does. Raises nothing."""
         self.device.close()
+
+
+def die_with_supervisor() -> None:
+    """Have this task's process end with Airflow's supervisor: an orphan would keep the GPU."""
+    # in dag.test() the parent is the user's own process
+    if supervisor() is not None and not is_test_run():
+        die_with_parent()
 
 
 @outlived("close the device")
@@ -157,9 +251,9 @@ def _close(device: Device) -> None:
 
 
 def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
-    """The device that the job is decided for, open; the log says where it measures nothing, or what is simulated.
+    """The device that the job is decided for, open; the log says if it is simulated.
 
-    Of a job that chooses no batch size none is opened: what measures it also finds its GPUs.
+    Of a job that chooses no batch size none is opened: its measurement finds the GPUs by itself.
 
     Raises JobSpecError: it is not known, or one of the job's power limits is out of its range.
     """
@@ -171,32 +265,40 @@ def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
         except BaseException:
             _close(device)
             raise
-    info = device.info
-    if info.energy_source is None and config.enabled != OFF and not elsewhere:
-        reason = device.missing.get("energy_j", "no source of energy.")
-        log.warning("Zeus tunes the batch size on time alone: %s", reason)
-    elif info.energy_source == "simulated":
-        log.warning("Time and energy of this run are those of the %s: simulated, not measured.", info.model)
+    # nobody should take a demo's figures for a measurement
+    if device.info.energy_source == "simulated":
+        log.warning(
+            "Time and energy of this run are those of the %s: simulated, not measured.",
+            device.info.model,
+        )
     return device
 
 
 def _check_limits(job: ZeusJob, device: Device) -> None:
-    """Raise JobSpecError if a power limit of the job is out of the device's range: a wrong job opens no trial."""
+    """Raise JobSpecError if a power limit of the job is out of the device's range: a wrong job
+    opens no trial.
+    """
     limits = device.limit_range()
     if limits is not None:
         limits.check(job.power_limits_w or (), device.info.model)
 
 
 def check_shared_root(config: ZeusConfig) -> None:
-    """Raise JobSpecError where there is no folder by which this host and the one that trains exchange files."""
-    problem, root = "is not set", config.attempt_root
+    """Raise JobSpecError if there is no folder by which this host and the one that trains
+    exchange files.
+    """
+    problem = "is not set"
+    root = config.attempt_root
     if root:
         try:
             make_folder(root, config.shared_group)
             return
         except OSError as error:
             problem = f"cannot be used: {error}"
-    remedy = "name a folder that this host and the hosts that train share under one path (docs/how-to/slurm.md)"
+    remedy = (
+        "name a folder that this host and the hosts that train share under one path "
+        "(docs/how-to/slurm.md)"
+    )
     raise JobSpecError.of("[zeus] attempt_root", root, problem, remedy)
 
 
@@ -209,32 +311,18 @@ def ask_request(
     task_id: str | None = None,
     part: str | None = None,
 ) -> AskRequest:
-    """Build the store's request from a task instance: name of the job, key of the trial, origin of the run.
+    """Build the store's request from a task instance: name of the job, key of the trial, origin of
+    the run.
 
-    :param task_id: of the task that trains, where that is another one.
+    :param task_id: of the task that trains, if that is another one.
     :param part: end of the job's id, by the mapped value.
     """
-    ti, dag_run = context["ti"], context["dag_run"]
-    run_type = str(getattr(dag_run.run_type, "value", dag_run.run_type))
-    known = {"operator_triggered": "manual", "asset_materialization": "asset_triggered"}
-    run_type = "test" if is_test_run() else known.get(run_type, run_type)
-    interval_end = context.get("data_interval_end")
-    data_slice = job.data_slice or context.get("partition_key") or (interval_end.isoformat() if interval_end else None)
-    if data_slice is not None:  # databases take neither NUL nor surrogates as text
-        data_slice = data_slice.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    ti = context["ti"]
     return AskRequest(
         job=job,
         job_id=job_id_of(job, ti, task_id=task_id, part=part),
         ti_id=str(ti.id),
-        origin=Origin(
-            dag_id=ti.dag_id,
-            run_id=ti.run_id,
-            task_id=task_id or ti.task_id,
-            map_index=-1 if ti.map_index is None else ti.map_index,
-            try_number=ti.try_number,
-            run_type=run_type if run_type in RUN_TYPES else "manual",
-            data_slice=data_slice,
-        ),
+        origin=origin_of(context, task_id=task_id, data_slice=job.data_slice),
         device=device,
         lease_s=lease_s,
         pinned_by=pinned_by(enabled()),
@@ -251,36 +339,86 @@ def ask_watched(
     *,
     overlap_possible: bool,
     trains_here: bool = True,
-) -> tuple[Store | None, AskAnswer, Callable[[], Store]]:
-    """:func:`ask`, with looks for events at the decision and, where this task trains, at its end."""
+) -> Asked:
+    """:func:`ask`, with looks for events at the decision and, if this task trains, at its
+    end.
+    """
 
-    def watch(trial: Trial, *, stored: bool, after_killed: bool, reopen: Callable[[], Store]) -> None:
+    def watch(answer: AskAnswer, reopen: Callable[[], Store]) -> None:
         if config.enabled == OFF:
             return
-        looks = RunAlerts(context=context, trial=trial, stored=stored, reopen=reopen, state_dir=config.state_dir)
+        alerts = alerts_of(context, answer.trial, config, reopen)
         if trains_here:
-            looks.watch(after_killed=after_killed)
+            alerts.watch(after_killed=answer.after_killed)
         else:
-            looks.after_task(decision=True)
+            alerts.after_task(decision=True)
 
     try:
-        store, asked, reopen = ask(request, conn_id, config, overlap_possible=overlap_possible)
+        asked = ask(request, conn_id, config, overlap_possible=overlap_possible)
     except StoreError as error:  # of a strict job
-        reopen = partial(open_store, conn_id, create=False)
-        watch(default_trial(request, error), stored=False, after_killed=False, reopen=reopen)
+        # the job fails without its store, and its users hear of it all the same
+        answer = AskAnswer(trial=default_trial(request, error))
+        watch(answer, partial(open_store, conn_id, create=False))
         raise
-    watch(asked.trial, stored=store is not None, after_killed=asked.after_killed, reopen=reopen)
-    return store, asked, reopen
+    watch(asked.answer, asked.reopen)
+    return asked
 
 
-def say_asked(asked: AskAnswer, *, shared: bool) -> None:
-    """Warn where other map indexes of the task train the same job. ``shared``: whether the user is to hear of it."""
-    if not shared or not asked.shared_with:
+def alerts_of(
+    context: Mapping[str, Any], trial: Trial, config: ZeusConfig, reopen: Callable[[], Store]
+) -> RunAlerts:
+    """The looks of a run at its job. ``reopen`` opens the log, or raises StoreError."""
+    return RunAlerts(context=context, trial=trial, reopen=reopen, state_dir=config.state_dir)
+
+
+def reporter_of(
+    first: Trial,
+    config: ZeusConfig,
+    *,
+    store: Store | None,
+    reopen: Callable[[], Store],
+    numbers: TryNumbers,
+    waited_since_s: float | None,
+    left_s: float = RUN_S,
+    read: Callable[[str, float, float], Series | str | None] | None = None,
+) -> ResultReporter:
+    """The sink that takes the results of a run to its log.
+
+    Arguments: as of :class:`.ResultReporter`.
+
+    :param waited_since_s: since when the task waited for a cheaper start [s since the epoch].
+    :param read: the signals of a run that has ended; None: it is about to train, and reads them by
+        ``store``.
+    """
+    prices = HourPrices.of(
+        first,
+        first.job,
+        waited_since_s,
+        read or partial(read_signal, keeper=store),
+        live=read is None,
+    )
+    return ResultReporter(
+        store,
+        AirflowVariables(),
+        first,
+        lease_s=config.lease_s,
+        state_dir=config.state_dir,
+        left_s=left_s,
+        reopen=reopen,
+        prices=prices,
+        numbers=numbers,
+    )
+
+
+def say_asked(asked: AskAnswer) -> None:
+    """Warn if other map indexes of the task train the same job."""
+    if not asked.shared_with:
         return
     trial = asked.trial
     log.warning(
-        "Task %s is mapped, and its map indexes %s share the job %s: Zeus learns from all of them as from one "
-        "training. If each has its own data or model, name the mapped argument that tells them apart: "
+        "Task %s is mapped, and its map indexes %s share the job %s: Zeus learns from all of them "
+        "as from one training. If each has its own data or model, name the mapped argument that "
+        "tells them apart: "
         'job_id_by="<argument>" makes one job for each of its values.',
         trial.origin.task_id,
         ", ".join(map(str, sorted({trial.origin.map_index, *asked.shared_with}))),
@@ -295,17 +433,23 @@ def time_limit_s(task: Any) -> float | None:
 
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:
-    """Value of XCom ``zeus_decision``: what runs and why, as plain JSON."""
-    return {
+    """Value of XCom ``zeus_decision``: the decision and its reasons, as plain JSON."""
+    planned = trial.planned
+    decision: dict[str, Any] = {
         "job_id": trial.job_id,
         "trial": trial.number or None,
         "batch_size": trial.batch_size,
-        "phase": trial.planned.phase.value,
-        **({"start": trial.planned.start.value} if trial.planned.start else {}),
-        "why": trial.planned.why,
-        "store": store.identity.partition(":")[0] if store else None,  # its kind alone: viewers may read XComs
-        **encode(trial.decision),
+        "phase": planned.phase.value,
     }
+    if planned.start is not None:
+        decision["start"] = planned.start.value
+    decision["why"] = planned.why
+    decision["store"] = None
+    if store is not None:
+        kind, _, _ = store.identity.partition(":")
+        decision["store"] = kind  # no more of it: viewers may read XComs
+    decision.update(encode(trial.decision))
+    return decision
 
 
 def plan_of(
@@ -322,29 +466,45 @@ def plan_of(
     :param signal: that its power limit follows.
     :param time_left_s: of the task's ``execution_timeout`` [s]; None: it has none.
     """
-    simulated = device is not None and device.info.energy_source == "simulated"
-    held = tuple(device.uuid.split(",")) if simulated and device and device.uuid else held_here()
     trial = asked.trial
-    decision, position = trial.decision, trial.decision.in_order.index(trial.planned)
-    left = decision.attempts[position:]
+    decision = trial.decision
+    position = decision.in_order.index(trial.planned)
+    attempts = decision.attempts[position:]
+    stand_in = decision.stand_in
+    reliefs = decision.reliefs
+    if not attempts:  # the trial runs the stand-in or a relief
+        attempts = (trial.planned,)
+        stand_in = None
+    # at most one attempt runs after a failure
+    if trial.planned in reliefs:
+        reliefs = ()
+    # the training process must not wait for locks that this one has
+    gpus_held = held_here()
+    if device is not None and device.info.energy_source == "simulated":
+        gpus_held = tuple(str(device.uuid).split(","))
+    settings = {setting.name: getattr(config, setting.name) for setting in fields(HostSettings)}
+    if not trial.job.chooses_size:
+        settings["cpu_watts"] = config.measured_watts
     return Plan(
         job_id=trial.job_id,
         ti_id=trial.key.ti_id,
         number=trial.number,
         first_attempt=trial.key.attempt,
+        numbers=asked.numbers,
         spec=trial.spec,
-        attempts=left or (trial.planned,),
-        stand_in=decision.stand_in if left else None,
-        reliefs=() if trial.planned in decision.reliefs else decision.reliefs,
+        attempts=attempts,
+        stand_in=stand_in,
+        reliefs=reliefs,
         time_left_s=time_left_s,
         seed=decision.seed,
         profile=asked.profile,
         limits_found_w=asked.limits_found_w,
         previous=asked.previous,
+        earlier_rate=asked.earlier_rate,
         signal=signal,
         heartbeat_s=config.heartbeat_s,
         state_dir=None if device is None else str(config.state_dir),
         attempt_root=config.attempt_root,
-        gpus_held=held,
-        **{each.name: getattr(config, each.name) for each in fields(HostSettings)},
+        gpus_held=gpus_held,
+        **settings,
     )

@@ -1,15 +1,19 @@
-"""Writes the result lines of one run to the rows of its trials in the store, by a thread that may hang."""
+"""Writes the result lines of one run to the rows of its trials in the store, by a thread that may
+hang.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
+from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.trial import (
     Observation,
     PlannedAttempt,
@@ -34,7 +38,8 @@ log = guarded_log(__name__)
 class _Unsent:
     """News of an attempt's heartbeats that is not known to be stored.
 
-    ``unsure``: heartbeats whose answer was lost or has not come yet. ``profile``, ``points``: certainly not stored.
+    ``unsure``: heartbeats whose answer was lost or has not come yet. ``profile``, ``points``:
+    certainly not stored.
     """
 
     unsure: tuple[Report, ...] = ()
@@ -43,10 +48,12 @@ class _Unsent:
 
 
 class ResultWriter:
-    """Writes the result lines of a run to its rows. An attempt's row that could not be opened is opened later.
+    """Writes the result lines of a run to its rows.
 
-    :param store: None where it could not be asked; then ``reopen`` is tried from time to time, and the first row is
-        adopted once it succeeds.
+    An attempt's row that could not be opened is opened later.
+
+    :param store: None if it could not be asked; then ``reopen`` is tried from time to time, and
+        the first row is adopted once it succeeds.
     :param first: trial of the plan's first attempt.
     :param reopen: opens the store, or raises StoreError; None: there is none.
     :param clock: seconds, monotonic.
@@ -59,28 +66,43 @@ class ResultWriter:
         *,
         lease_s: float,
         reopen: Callable[[], Store] | None = None,
+        numbers: TryNumbers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._first, self._lease_s = store, first, lease_s
-        self._reopen, self._clock = reopen, clock
-        self._reopen_at_s, self._pause_s = clock(), 1.0  # between two tries to open the store
+        self._store = store
+        self._first = first
+        self._numbers = numbers or TryNumbers()
+        self._lease_s = lease_s
+        self._reopen = reopen
+        self._clock = clock
+        # between two tries to open the store
+        self._reopen_at_s = clock()
+        self._pause_s = 1.0
         # plan's attempt number -> key of the row that was written for it
         self._keys = {first.key.attempt: first.key} if first.number else {}
         # by (start id, attempt), as the next one
-        self._unsent: dict[tuple[str, int], _Unsent] = {}
-        self._last_sums: dict[tuple[str, int], Observation] = {}  # of the newest heartbeat that may be stored
+        self._unsent: dict[tuple[str, int | None], _Unsent] = {}
+        # of the newest heartbeat that may be stored
+        self._last_sums: dict[tuple[str, int | None], Observation] = {}
         self._warned = False
 
     def take(self, line: ResultLine) -> None:
-        """Write a line of an attempt. Raises StoreError where the store does not take it."""
+        """Write a line of an attempt. Raises StoreError if the store does not take it."""
         attempt = line.attempt or self._first.key.attempt
         store = self._open(at_once=line.kind == "end")
         try:
             lost = self._send(store, self._row_of(store, attempt, line), line)
         except UnknownTrialError:  # the log was replaced: the row is written again
-            log.warning("Zeus: the trial log no longer has attempt %d; it is written there again.", attempt)
-            seen, planned = Observation(start_id=line.start_id or None), planned_of(self._first, line)
-            row = replace(self._first, key=self.key_of(attempt), planned=planned, observation=seen)
+            log.warning(
+                "Zeus: the run log no longer has attempt %s; it is written there again.",
+                self._numbers.attempt(attempt),
+            )
+            row = replace(
+                self._first,
+                key=self.key_of(attempt),
+                planned=planned_of(self._first, line),
+                observation=begun(line),
+            )
             self._keys[attempt] = store.adopt(row, lease_s=self._lease_s).key
             if line.kind == "beat":
                 line = replace(line, profile=(), points=())  # they are in ``_unsent`` already
@@ -88,81 +110,109 @@ class ResultWriter:
         if lost is not None and not self._warned:
             self._warned = True
             log.warning(
-                "Zeus: this run's trial is %s. The training continues, and its cost is still stored. If this run "
-                "should not be running any more, stop it.",
+                "Zeus: this attempt is %s. The training continues, and its cost is still stored. "
+                "If this run should not be running any more, stop it.",
                 lost,
             )
+
+    def add_unsure(self, line: ResultLine) -> None:
+        """Let the next report of an attempt carry a heartbeat that may be stored already."""
+        beat = replace(self.report(line), unsure=())
+        unsent = self._unsent.get(line.start_attempt, _Unsent())
+        self._unsent[line.start_attempt] = replace(unsent, unsure=(*unsent.unsure, beat))
 
     def key_of(self, attempt: int) -> TrialKey:
         """Key of an attempt's row, or the one that it would have."""
         return self._keys.get(attempt, replace(self._first.key, attempt=attempt))
 
     def report(self, line: ResultLine) -> Report:
-        """Report of a line, with the unsent news of its attempt's earlier heartbeats. Any thread may call it."""
-        unsent = self._unsent.get((line.start_id, line.attempt or 0), _Unsent())
+        """Report of a line, with the unsent news of its attempt's earlier heartbeats.
+
+        Any thread may call it.
+        """
+        unsent = self._unsent.get(line.start_attempt, _Unsent())
         return Report(
-            observation=replace(line.observation or Observation(), start_id=line.start_id or None),
+            observation=begun(line, line.observation),
             profile=(*unsent.profile, *line.profile),
             points=(*unsent.points, *line.points),
             unsure=unsent.unsure,
         )
 
     def _open(self, *, at_once: bool) -> Store:
-        """Return the store. ``at_once``: try to open it even if that failed a moment ago. Raises StoreError."""
-        if self._store is None:
-            if self._reopen is None or not (at_once or self._clock() >= self._reopen_at_s):
-                raise StoreError("The store could not be opened a moment ago.")
-            self._reopen_at_s = self._clock() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, 60.0)
-            self._store = self._reopen()
-            log.info("Zeus has reached its store.")
+        """Return the store.
+
+        ``at_once``: try to open it even if that failed a moment ago. Raises StoreError.
+        """
+        if self._store is not None:
+            return self._store
+        is_due = at_once or self._clock() >= self._reopen_at_s
+        if self._reopen is None or not is_due:
+            raise StoreError("The store could not be opened a moment ago.")
+        self._reopen_at_s = self._clock() + self._pause_s
+        # a store that is down is not asked by each heartbeat of each task
+        self._pause_s = min(2 * self._pause_s, 60.0)
+        self._store = self._reopen()
+        log.info("Zeus has reached its store.")
         return self._store
 
     def _send(self, store: Store, key: TrialKey, line: ResultLine) -> str | None:
-        """Send a heartbeat or an end; why the trial no longer belongs to this run, None while it does.
+        """Send a heartbeat or an end; why the trial no longer belongs to this run, None while it
+        does.
 
-        The news of a heartbeat counts as sent once it is stored. After a lost answer that is unknown here;
-        the next report carries it as ``unsure``, and the store, which knows, takes it or drops it. The store compares
-        sums, so news is never sent with the sums of the heartbeat before.
+        The news of a heartbeat counts as sent once it is stored. After a lost answer that is
+        unknown here; the next report carries it as ``unsure``, and the store, which knows, takes it
+        or drops it. The store compares sums, so news is never sent with the sums of the heartbeat
+        before.
         """
         if line.kind == "end":
-            trial = store.tell(key, line.state or State.FAILED, self.report(line), reason=line.reason)
+            state = line.state or State.FAILED
+            trial = store.tell(key, state, self.report(line), reason=line.reason)
             return trial.reason if lost_to(trial.reason) else None
         if line.kind == "attempt":  # the row says from its beginning that a training began
-            report = Report(observation=Observation(start_id=line.start_id or None))
-            return store.heartbeat(key, report, lease_s=self._lease_s)
+            return store.heartbeat(key, Report(observation=begun(line)), lease_s=self._lease_s)
         if line.kind != "beat":
             return None
-        start, report = (line.start_id, line.attempt or 0), self.report(line)
-        own, held = replace(report, unsure=()), _Unsent()
+        start = line.start_attempt
+        report = self.report(line)
+        own = replace(report, unsure=())
+        unsent = _Unsent()  # after this heartbeat
+        # the store tells a repeated heartbeat by its sums, and would drop the news with it
         if report.observation == self._last_sums.get(start):
-            held = _Unsent(profile=tuple(report.profile), points=tuple(report.points))
+            unsent = _Unsent(profile=tuple(report.profile), points=tuple(report.points))
             report = replace(report, profile=(), points=())
-            self._unsent[start] = replace(held, unsure=tuple(report.unsure))
+            self._unsent[start] = replace(unsent, unsure=tuple(report.unsure))
         else:
-            self._unsent[start] = _Unsent(unsure=(*report.unsure, own))  # from now on it may be stored
+            # from now on it may be stored
+            self._unsent[start] = _Unsent(unsure=(*report.unsure, own))
         try:
             lost = store.heartbeat(key, report, lease_s=self._lease_s)
         except StoreError as error:
             if error.unsure:
                 self._last_sums[start] = report.observation
             else:
-                self._unsent[start] = _Unsent(tuple(report.unsure), tuple(own.profile), tuple(own.points))
+                self._unsent[start] = _Unsent(
+                    tuple(report.unsure), tuple(own.profile), tuple(own.points)
+                )
             raise
         self._last_sums[start] = report.observation
-        self._unsent[start] = held
+        self._unsent[start] = unsent
         return lost
 
     def _row_of(self, store: Store, attempt: int, line: ResultLine) -> TrialKey:
-        """Key of an attempt's row. Opens the row where there is none, after those before it. Raises StoreError."""
+        """Key of an attempt's row.
+
+        Opens the row if there is none, after those before it. Raises StoreError.
+        """
         first = self._first
         if attempt in self._keys:
             return self._keys[attempt]
         if attempt == first.key.attempt:
-            seen = replace(first.observation, start_id=line.start_id or None)
-            written = store.adopt(replace(first, observation=seen), lease_s=self._lease_s)
+            row = replace(first, observation=begun(line, first.observation))
+            written = store.adopt(row, lease_s=self._lease_s)
         else:
-            before = max((n for n in self._keys if n < attempt), default=first.key.attempt)  # some never run
+            # some never run
+            earlier = [number for number in self._keys if number < attempt]
+            before = max(earlier, default=first.key.attempt)
             previous = self._row_of(store, before, line)
             key = replace(first.key, attempt=attempt)
             written = store.begin(key, previous, lease_s=self._lease_s, batch_size=line.batch_size)
@@ -170,15 +220,30 @@ class ResultWriter:
         return written.key
 
 
+def begun(line: ResultLine, observation: Observation | None = None) -> Observation:
+    """An observation of the start that a line is of; without one, that it began."""
+    return replace(observation or Observation(), start_id=line.start_id or None)
+
+
 def planned_of(first: Trial, line: ResultLine) -> PlannedAttempt:
-    """The planned attempt that a result line belongs to. ``first``: trial of the plan's first attempt."""
+    """The planned attempt that a result line belongs to.
+
+    ``first``: trial of the plan's first attempt.
+    """
     planned = first.decision.in_order
-    position = planned.index(first.planned) + (line.attempt or first.key.attempt) - first.key.attempt
-    expected, size = planned[max(0, min(position, len(planned) - 1))], line.batch_size
-    if size is None or size == expected.batch_size or size not in first.spec["batch_sizes"]:
+    position = planned.index(first.planned)
+    if line.attempt:
+        position += line.attempt - first.key.attempt
+    # more attempts than planned may come, for a slice that is too small
+    expected = planned[max(0, min(position, len(planned) - 1))]
+    size = line.batch_size
+    if size in (None, expected.batch_size) or size not in first.spec["batch_sizes"]:
         return expected
-    same = [attempt for attempt in planned if attempt.batch_size == size]
-    return same[-1] if same else fitting(first.planned, size)
+    # of equal sizes the later one is the kept attempt
+    for attempt in reversed(planned):
+        if attempt.batch_size == size:
+            return attempt
+    return fitting(first.planned, size)
 
 
 @dataclass(slots=True)
@@ -193,9 +258,10 @@ class QueuedLine:
 class StoreThread:
     """Calls ``take`` for one line after the other, in order.
 
-    A heartbeat that waits is merged into the next line of its attempt, so at most one waits per attempt, however long
-    the store is away. The thread is a daemon and ends when the queue is empty: it keeps no process alive. Where no
-    thread can be started, the caller's thread calls ``take``.
+    A heartbeat that waits is merged into the next line of its attempt, so at most one waits per
+    attempt, however long the store is away. The thread is a daemon and ends when the queue is
+    empty: it keeps no process alive. If no thread can be started, the caller's thread calls
+    ``take``.
     """
 
     def __init__(self, take: Callable[[ResultLine], None]) -> None:
@@ -208,7 +274,8 @@ class StoreThread:
         """Queue a line; returns at once."""
         queued = QueuedLine(line)
         with self._lock:
-            for place, waiting in enumerate(self._queue):  # heartbeats of several starts may take turns
+            # heartbeats of several starts may take turns
+            for place, waiting in enumerate(self._queue):
                 merged = folded([waiting.line, line])
                 if len(merged) == 1:
                     queued.line = merged[0]
@@ -217,7 +284,9 @@ class StoreThread:
             self._queue.append(queued)
             if self._thread is not None and self._thread.is_alive():
                 return queued
-            thread = self._thread = threading.Thread(target=self._run, name="zeus-store", daemon=True)
+            thread = self._thread = threading.Thread(
+                target=self._run, name="zeus-store", daemon=True
+            )
         try:
             thread.start()
         except RuntimeError:
@@ -237,3 +306,29 @@ class StoreThread:
                 queued.error = error.with_traceback(None)  # its frames hold the line, a cycle
             finally:
                 queued.done.set()
+
+
+def masked_line(line: ResultLine) -> ResultLine:
+    """The line as it may be stored and shown.
+
+    The value that was returned stays: only later runs read it.
+    """
+    observation = line.observation
+    if observation is not None:
+        values = {field.name: getattr(observation, field.name) for field in fields(observation)}
+        # the returned value is for later runs, and masking would change it
+        del values["returned"], values["start_id"]
+        texts: dict[str, Any] = {
+            name: masked(text) for name, text in values.items() if isinstance(text, str)
+        }
+        reasons = {masked(name): masked(reason) for name, reason in observation.reasons.items()}
+        observation = replace(observation, **texts, reasons=reasons)
+    notes = {masked(name): value for name, value in line.notes.items()}
+    points = tuple(replace(point, phase=masked(point.phase)) for point in line.points)
+    return replace(
+        line,
+        reason=line.reason and masked(line.reason),
+        observation=observation,
+        notes=notes,
+        points=points,
+    )

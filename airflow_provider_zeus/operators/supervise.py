@@ -1,30 +1,61 @@
-"""Train by a command: start it with the plan in its environment, follow its result file, report its cost."""
+"""Train by a command: start it with the plan in its environment, follow its result file, report its
+cost.
+"""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from airflow.sdk.exceptions import AirflowException
+
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.trial import NO_STRIKE, UNSEEN, Observation, PlannedAttempt, PowerPoint, State
+from airflow_provider_zeus.model.trial import (
+    NO_STRIKE,
+    UNSEEN,
+    Observation,
+    PlannedAttempt,
+    PowerPoint,
+    State,
+)
 from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
-from airflow_provider_zeus.operators.external_meter import ELSEWHERE, ExternalMeter, outcome_of, seen_to_use
+from airflow_provider_zeus.operators.external_meter import (
+    ELSEWHERE,
+    ExternalMeter,
+    outcome_of,
+    seen_to_use,
+)
+from airflow_provider_zeus.operators.left_job import (
+    FOLDER,
+    LeftJob,
+    note_in,
+    plan_in,
+    result_in,
+)
 from airflow_provider_zeus.operators.mixins import is_timed_out
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.patience import outlived
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.training.process import slurm
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.protocol import environment
-from airflow_provider_zeus.training.protocol.events import AUTHORS, TOO_FEW, Kind, ResultLine, ResultSender
+from airflow_provider_zeus.training.protocol.events import (
+    AUTHORS,
+    TOO_FEW,
+    Kind,
+    ResultLine,
+    ResultSender,
+)
 from airflow_provider_zeus.training.protocol.plan import Ended, Plan
 
 READ_S = 1.0  # how often the result file is read
@@ -32,133 +63,218 @@ READ_S = 1.0  # how often the result file is read
 log = guarded_log(__name__)
 
 
-def supervise(recurrence: Recurrence, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> str:
-    """Run a command until its model is kept, once per attempt where needed; return the last line of its output.
+def supervise(
+    recurrence: Recurrence, command: Sequence[str], environ: Mapping[str, str], cwd: str | None
+) -> str:
+    """Run a command until its model is kept, once per attempt if needed; return the last line of
+    its output.
 
-    Raises AirflowException when it fails, BelowTargetError where its job requires the target, OSError or ValueError
-    where no process can be started.
+    Raises AirflowException when it fails, BelowTargetError if its job requires the target,
+    OSError or ValueError if no process can be started.
     """
-    from airflow.sdk.exceptions import AirflowException
-
     plan: Plan | None = replace(recurrence.plan, restarts=True)
-    first_starts, began_s = FirstStarts(), time.monotonic()
+    first_starts = FirstStarts()
+    began_s = time.monotonic()
     with ExitStack() as stack:
         folder = _folder(recurrence, stack)
+        left_job = recurrence.left
+        if left_job is not None:
+            # their attempts belong to this run's cost, and only their files hold their
+            # last lines
+            for earlier in left_job.plans[:-1]:
+                CommandStart(recurrence, earlier, folder, first_starts, began_s).reread()
         while plan is not None:
             start = CommandStart(recurrence, plan, folder, first_starts, began_s)
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)
+            if left_job is not None:
+                start.go_on_with(left_job)
+                left_job = None
             status, last_line = start.run(command, environ, cwd)
             plan = None
             with outlived("find out whether the command runs again"):
                 plan = start.next_plan(status)
-                plan = plan and replace(plan, time_left_s=recurrence.plan.time_left_s)
+                if plan is not None:
+                    plan = replace(plan, time_left_s=recurrence.plan.time_left_s)
             if plan is not None:
                 log.info("Zeus: that attempt is over; the command is started again.")
     with outlived("say how the command ended", but=(BelowTargetError, AirflowException)):
         _judge(recurrence, start, status)
     if status != 0:
-        raise AirflowException(f"The command {ended(status)}. Its last line: {masked(last_line)[:500]!r}")
+        raise failure(status, last_line)
     return last_line
 
 
-def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
-    """Raise BelowTargetError where the job requires its target, AirflowException where nothing was trained."""
-    from airflow.sdk.exceptions import AirflowException
+def failure(status: int, last_line: str) -> AirflowException:
+    """The error of a command that has failed."""
+    return AirflowException(
+        f"The command {ended(status)}. Its last line: {masked(last_line)[:500]!r}"
+    )
 
+
+def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
+    """Raise BelowTargetError if the job requires its target, AirflowException if nothing was
+    trained.
+    """
     kept = recurrence.reporter.kept_end
-    if kept is not None and kept.state is not None and kept.state.unproven and start.plan.job.require_target:
-        reported = kept.state is not State.NO_METRIC
-        raise BelowTargetError.of(kept.batch_size, kept.reason, start.plan.job.target, reported=reported)
+    job = start.plan.job
+    if kept is not None and job.require_target:
+        state = kept.state
+        if state is not None and state.unproven:
+            reported = state is not State.NO_METRIC
+            raise BelowTargetError.of(kept.batch_size, kept.reason, job.target, reported=reported)
     if status != 0:
         return
     if start.start_id and not start.trained:
         raise AirflowException(
-            "The command took its plan by ZeusRun.from_env() and trained nothing: call run.train(fn), or loop over "
-            "run.epochs()."
+            "The command took its plan by ZeusRun.from_env() and trained nothing: call "
+            "run.train(fn), or loop over run.epochs()."
         )
     if recurrence.elsewhere and not start.start_id:
         log.warning(
-            "Zeus: the job left no result. What it cost and whether it reached its target are not known. Check that "
-            "the script trains under ZeusRun.from_env(), that sbatch exports ZEUS_PLAN and ZEUS_RESULT, and that its "
-            "host reaches the folder of [zeus] attempt_root (docs/how-to/slurm.md)."
+            "Zeus: the job left no result. What it cost and whether it reached its target are not "
+            "known. Check that the script trains under ZeusRun.from_env(), that sbatch exports "
+            "ZEUS_PLAN and ZEUS_RESULT, and that its host reaches the folder of [zeus] "
+            "attempt_root (docs/how-to/slurm.md)."
         )
     elif kept is None:
-        log.warning("Zeus: the command ended well, but its result does not say that a model is kept.")
+        log.warning(
+            "Zeus: the command ended well, but its result does not say that a model is kept."
+        )
 
 
 def _folder(recurrence: Recurrence, stack: ExitStack) -> Path | None:
-    """A new folder for plan and result; None where none can be made on this host: the plan goes by the environment.
+    """A folder for plan and result, removed at the end: a new one, or that of the job that goes on.
 
-    Raises OSError where the training is on another host, which could not tell its result then.
+    None if none can be made on this host: the plan goes by the environment. Raises OSError if the
+    training is on another host, which could not tell its result then.
     """
+    if recurrence.left is not None:
+        stack.callback(shutil.rmtree, recurrence.left.folder, ignore_errors=True)
+        return recurrence.left.folder
     state_dir = recurrence.plan.state_dir
     places = (recurrence.plan.attempt_root,) if recurrence.elsewhere else (None, state_dir)
     for place in places:
         try:
-            made = TemporaryDirectory(prefix="zeus-", dir=place, ignore_cleanup_errors=True)
+            made = TemporaryDirectory(prefix=FOLDER, dir=place, ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(made))
-            (folder / "room").write_bytes(bytes(2**16))  # a disk that is full has folders, and no room in them
+            # a disk that is full has folders, and no room in them
+            (folder / "room").write_bytes(bytes(2**16))
             (folder / "room").unlink()
             return folder
         except OSError as error:
             if recurrence.elsewhere:
                 raise
-            log.warning("Zeus: no folder for the command's result can be made in %s: %s", place or "TMPDIR", error)
-    log.warning("Zeus: the command trains, and what it costs is measured from outside. Make room in one of them.")
+            log.warning(
+                "Zeus: no folder for the command's result can be made in %s: %s",
+                place or "TMPDIR",
+                error,
+            )
+    log.warning(
+        "Zeus: the command trains, and what it costs is measured from outside. Make room in one of "
+        "them."
+    )
     return None
 
 
 class CommandStart:
     """One start of a command under one plan.
 
-    :param plan: whose time limit is as it was when the first start began, at ``began_s`` [s, monotonic].
-    :param first_starts: what is kept of all processes that the command starts, in all its starts.
+    :param plan: whose time limit is as it was when the first start began, at ``began_s`` [s,
+        monotonic].
+    :param first_starts: limits the lines of all processes that the command starts, in all its
+        starts.
     """
 
     def __init__(
-        self, recurrence: Recurrence, plan: Plan, folder: Path | None, first_starts: FirstStarts, began_s: float
+        self,
+        recurrence: Recurrence,
+        plan: Plan,
+        folder: Path | None,
+        first_starts: FirstStarts,
+        began_s: float,
     ) -> None:
+        # the time limit is that of the task, over all its starts
         spent_s = time.monotonic() - began_s
         if plan.time_left_s is not None:
             plan = replace(plan, time_left_s=plan.time_left_s - spent_s)
-        self.plan, self._began_s = plan, time.monotonic()
+        self.plan = plan
+        self._began_s = time.monotonic()
         self._first_starts = first_starts
         self.start_id = ""  # of the process that took the plan; empty while none has
         self.trained = False  # whether that process began an attempt
         self._failing = False  # whether its result could not be read the last time
-        self._reporter, self._sender = recurrence.reporter, ResultSender(recurrence.reporter)
+        self._reporter = recurrence.reporter
+        self._sender = ResultSender(recurrence.reporter)
         most_in_environment = 100_000  # characters; Linux takes 131,072 bytes in one variable
         self._handed = plan.to_json()  # ZEUS_PLAN: the plan, or its file
         self._result: Path | None = None
         if folder is not None:
-            self._result = folder / f"result-{plan.first_attempt}.jsonl"
-            plan_file = folder / f"plan-{plan.first_attempt}.json"
-            plan_file.write_text(self._handed, encoding="utf-8")
+            self._result = result_in(folder, plan.first_attempt)
+            plan_file = plan_in(folder, plan.first_attempt)
+            # that of a job which goes on is there, and may be read at this moment
+            if not plan_file.exists():
+                plan_file.write_text(self._handed, encoding="utf-8")
             self._handed = str(plan_file)
         elif len(self._handed) > most_in_environment:
             self._handed = replace(plan, profile=()).to_json()
         self._follower = Follower(self._result) if self._result else None
         self._of_plan = LinesOfPlan(plan)
-        self._meter = None if recurrence.elsewhere else ExternalMeter(recurrence.device)  # None: nothing is seen here
+        # None: nothing is seen here
+        self._meter = None if recurrence.elsewhere else ExternalMeter(recurrence.device)
         if recurrence.elsewhere and self._result:
-            self._result.touch()  # a network file system may remember for a while that a file is missing
+            # a network file system may remember for a while that a file is missing
+            self._result.touch()
         self._device = recurrence.device.info  # that the store was asked for
         self._newest: ResultLine | None = None  # of the attempt that runs
         self._ends: list[ResultLine] = []
         self._beat_s = time.monotonic()  # time of the last heartbeat
+        self._folder = folder
+        self._notes = recurrence.notes
+        self._job_line = ""  # by which sbatch has named its job
+        self._left: LeftJob | None = None  # the job of an earlier try that this start waits for
 
-    def run(self, command: Sequence[str], environ: Mapping[str, str], cwd: str | None) -> tuple[int, str]:
-        """Run the command to its end; return its exit status and the last line of its output."""
-        own = {
-            environment.PLAN: self._handed,
-            **({environment.RESULT: str(self._result)} if self._result else {}),
-            environment.BATCH_SIZE: str(self.plan.attempts[0].batch_size),
-            **({environment.START: start.value} if (start := self.plan.attempts[0].start) else {}),
-        }
+    def reread(self) -> None:
+        """Pass on the lines that the process has written while no try of the task lived.
+
+        Lines that the try before has read may be in the log: no heartbeat is sent again by itself.
+        """
+        follower = self._follower
+        if follower is None:
+            return
+        with outlived("read what the job has reported so far"):
+            lines = follower.news()
+            while lines:
+                self._take(lines, reread=True)
+                lines = follower.news()
+
+    def go_on_with(self, left: LeftJob) -> None:
+        """Wait for a job that an earlier try submitted, in the place of a new one."""
+        log.info("Zeus goes on with the Slurm job of the attempt before.")
+        self._left = left
+        self._job_line = left.note.line
+        if self._notes is None:  # no try follows this one
+            self._cancel_at_end()
         try:
-            child = Child(command, {**environ, **own}, lambda line: log.info("%s", line), cwd=cwd)
+            self.reread()
+            self._send_heartbeat()
+        except BaseException as error:  # raised by a signal handler
+            self._end_killed(error)
+            raise
+
+    def run(
+        self, command: Sequence[str], environ: Mapping[str, str], cwd: str | None
+    ) -> tuple[int, str]:
+        """Run the command to its end; return its exit status and the last line of its output."""
+        if self._meter is None and self._folder is not None:
+            note = note_in(self._folder)
+            command = slurm.words([*command], note=str(note), job=self._job_line)
+        try:
+            child = Child(command, {**environ, **self._variables()}, self._show, cwd=cwd)
         except (OSError, ValueError) as error:  # no such folder; a NUL in the command
             self._end_open_attempt(f"the command could not be started: {error}")
+            raise
+        except BaseException as error:  # raised by a signal handler
+            self._end_killed(error)
             raise
         read_s = time.monotonic()
         try:
@@ -173,71 +289,121 @@ class CommandStart:
             self._end(status, child.last_line, command, cwd)
             return status, child.last_line
         except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
+            self._cancel_at_end()
             child.stop()
             self._read_result()
-            self._end_open_attempt(f"killed: {error or type(error).__name__}", no_strike=not is_timed_out())
+            self._end_killed(error)
             raise
         finally:
             with outlived("close the pipes of the command"):
                 child.close()
 
-    def next_plan(self, status: int) -> Plan | None:
-        """The plan of the next start, after this one ended with ``status``; None where no start follows.
+    def _variables(self) -> dict[str, str]:
+        """The variables by which the command gets its plan."""
+        planned = self.plan.attempts[0]
+        variables = {
+            environment.PLAN: self._handed,
+            environment.BATCH_SIZE: str(planned.batch_size),
+        }
+        if self._result is not None:
+            variables[environment.RESULT] = str(self._result)
+        if planned.start is not None:
+            variables[environment.START] = planned.start.value
+        return variables
 
-        Another start follows a try that was given up or failed for its batch size, an attempt that ran out of memory,
-        and another size than the default that failed, as far as the plan has attempts left.
+    def _cancel_at_end(self) -> None:
+        """Have a Slurm job be cancelled when the wait for it ends, also by the death of this
+        process.
+        """
+        if self._folder is not None:
+            with suppress(OSError):
+                note_in(self._folder).unlink(missing_ok=True)
+
+    def _show(self, line: str) -> None:
+        """Log a line of the command's output. The first one that names a Slurm job is noted."""
+        log.info("%s", line)
+        if self._left is not None:
+            self._left.is_waited_for = True
+        if self._notes is None or self._folder is None:
+            return
+        if not self._job_line and slurm.job_of(line, "sbatch") is not None:
+            self._job_line = line
+            self._notes.write(line, self.plan, self._folder)
+
+    def next_plan(self, status: int) -> Plan | None:
+        """The plan of the next start, after this one ended with ``status``; None if no start
+        follows.
+
+        Another start follows a try that was given up or failed for its batch size, an attempt that
+        ran out of memory, and another size than the default that failed, as far as the plan has
+        attempts left.
         """
         last = max(self._ends, key=lambda end: end.attempt or 0, default=None)
-        if last is None or self._reporter.kept_end is not None or last.attempt is None:
+        if last is None or self._reporter.kept_end is not None:
             return None
         ran = self._plan_of(last)
-        no_memory = last.observation is not None and last.observation.out_of_memory
-        failed = last.state is State.FAILED and status != 0 and not self.plan.job.strict
-        missed = last.state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC)
         if ran is None:
             return None
-        if no_memory:
-            return ran.after(Ended.NO_MEMORY)
-        if failed and TOO_FEW in last.notes:
-            return ran.after(Ended.TOO_FEW, samples=int(last.notes[TOO_FEW]) or None)
-        if ran.exploratory(0):
-            return ran.after(Ended.FAILED if failed else Ended.MISSED) if failed or missed else None
-        following = ran.after(Ended.FAILED) if failed else None
-        if following is None or (why_not := self._why_no_relief(last, status, following.attempts[0])):
-            if following is not None:
-                log.warning("Zeus: no other batch size runs after this: %s.", why_not)
+        how = _how_failed(last)
+        # whatever the status: some scripts catch the error and end well
+        if how is Ended.NO_MEMORY:
+            return ran.after(how)
+        if last.state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC):
+            return ran.after(Ended.MISSED) if ran.exploratory(0) else None
+        if last.state is not State.FAILED or status == 0 or self.plan.job.strict:
             return None
-        return following
+        if how is Ended.TOO_FEW:
+            return ran.after(how, samples=_samples_of(last))
+        following = ran.after(Ended.FAILED)
+        if following is None or ran.exploratory(0):
+            return following
+        return self._relief(following, last, status)
+
+    def _relief(self, following: Plan, end: ResultLine, status: int) -> Plan | None:
+        """The plan after the last attempt's failure; None if that may be the author's."""
+        why_not = self._why_no_relief(end, status, following.attempts[0])
+        if why_not is None:
+            return following
+        log.warning("Zeus: no other batch size runs after this: %s.", why_not)
+        return None
 
     def _plan_of(self, end: ResultLine) -> Plan | None:
-        """The plan that is left when an attempt of this start has ended, which is its first; None: it has none."""
-        plan, number = self.plan, end.attempt
+        """The plan that is left when an attempt of this start has ended, which is its first; None:
+        it has none.
+        """
+        plan = self.plan
+        number = end.attempt
         for earlier in sorted(self._ends, key=lambda line: line.attempt or 0):
             if plan.first_attempt == number:
                 return plan
-            seen, failed = earlier.observation, earlier.state is State.FAILED
-            how = Ended.NO_MEMORY if seen is not None and seen.out_of_memory else Ended.FAILED
-            if TOO_FEW in earlier.notes:
-                how = Ended.TOO_FEW
-            samples = int(earlier.notes.get(TOO_FEW, 0)) or None
-            following = plan.after(how if failed else Ended.MISSED, samples=samples)
+            how = Ended.MISSED
+            if earlier.state is State.FAILED:
+                how = _how_failed(earlier)
+            following = plan.after(how, samples=_samples_of(earlier))
             if following is None:
                 return None
             plan = following
         return plan if plan.first_attempt == number else None
 
     def _why_no_relief(self, end: ResultLine, status: int, relief: PlannedAttempt) -> str | None:
-        """Why a failure of the last attempt is left to its author; None where a relief runs after it."""
+        """Why a failure of the last attempt is left to its author; None if a relief runs after
+        it.
+        """
+        # the host or a user stops it: another size would be stopped too
         if status in (128 + signal.SIGTERM, 128 + signal.SIGINT):
             return f"the command {ended(status)}, which stops it"
-        if AUTHORS in end.notes or (self.start_id and not self.trained):
+        never_began = self.start_id != "" and not self.trained
+        if never_began or AUTHORS in end.notes:
             return "it did not fail within an epoch, or of a kind that no batch size causes"
         if not self.plan.in_time_for(relief, time.monotonic() - self._began_s):
             return "the task's execution_timeout leaves less time than the default usually takes"
         return None
 
     def _read_result(self) -> None:
-        """Pass on the lines that the process has written since the last call. Raises nothing, and warns once."""
+        """Pass on the lines that the process has written since the last call.
+
+        Raises nothing, and warns once.
+        """
         if self._follower is None:
             return
         try:
@@ -245,109 +411,172 @@ class CommandStart:
             self._failing = False
         except Exception as error:
             level = logging.DEBUG if self._failing else logging.WARNING
-            foreseen = isinstance(error, OSError | ValueError)
-            log.log(level, "Zeus: the result of the command cannot be read: %r", error, exc_info=not foreseen)
+            text = "Zeus: the result of the command cannot be read: %r"
+            log.log(level, text, error, exc_info=not isinstance(error, OSError | ValueError))
             self._failing = True
 
-    def _take(self, lines: Sequence[ResultLine]) -> None:
-        """Pass on lines of the process, as far as the plan has their attempts."""
+    def _take(self, lines: Sequence[ResultLine], *, reread: bool = False) -> None:
+        """Pass on lines of the process, as far as the plan has their attempts.
+
+        :param reread: whether an earlier try of the task may have read them.
+        """
         lines = self._first_starts.kept(lines)
         for line in lines:
             self.start_id = line.start_id
             self.trained = self.trained or line.kind == "attempt"
         for line in self._of_plan.known(lines):
-            self._sender.put(line)
+            if reread and line.kind == "beat":
+                self._reporter.reread(line)
+            else:
+                self._sender.put(line)
             if line.kind == "end":
                 self._ends.append(line)
                 self._newest = None
-                asked, seen = self._device, line.observation
-                count = seen and seen.device_count
-                if seen is not None and count and count != asked.count and seen.device_model == asked.model:
-                    log.warning(
-                        "Zeus asked for a batch size on %d x %s, and the command trained on %d: its cost belongs to "
-                        "another device. Set ZeusJob(gpus=%d), or CUDA_VISIBLE_DEVICES for the task.",
-                        *(asked.count, asked.model, count, count),
-                    )
+                if line.observation is not None:
+                    self._warn_of_other_count(line.observation)
             elif line.kind in ("attempt", "beat"):
-                self._newest = line if line.observation or self._newest is None else self._newest
+                if line.observation or self._newest is None:
+                    self._newest = line
                 self._beat_s = time.monotonic()
+
+    def _warn_of_other_count(self, observation: Observation) -> None:
+        asked = self._device
+        count = observation.device_count
+        if observation.device_model != asked.model or count in (None, 0, asked.count):
+            return
+        log.warning(
+            "Zeus asked for a batch size on %d x %s, and the command trained on %d: its cost "
+            "belongs to another device. Set ZeusJob(gpus=%d), or CUDA_VISIBLE_DEVICES for the "
+            "task.",
+            *(asked.count, asked.model, count, count),
+        )
 
     @outlived("send a heartbeat")
     def _send_heartbeat(self) -> None:
-        """Renew the lease while the command writes no lines: it loads data, or does not use this package."""
-        points: tuple[PowerPoint, ...] = ()
+        """Renew the lease while the command writes no lines: it loads data, or does not use this
+        package.
+        """
+        # its own sums are exact; those from outside include the set-up
         if self.start_id:
-            seen = (self._newest and self._newest.observation) or Observation()
-        else:
-            seen = self._measured()
+            self._send("beat", self._reported or Observation())
+            return
+        measured = self._measured()
+        points: tuple[PowerPoint, ...] = ()
+        if self._meter is not None:
             try:
-                points = (self._meter.point(),) if self._meter else ()
+                points = (self._meter.point(),)
             except Exception:
-                log.debug("Zeus could not measure a power point.", exc_info=True)  # _measured() has warned
-        self._send("beat", seen, points=points)
+                # _measured() has warned
+                log.debug("Zeus could not measure a power point.", exc_info=True)
+        self._send("beat", measured, points=points)
+
+    @property
+    def _reported(self) -> Observation | None:
+        """The newest sums that the process wrote of the attempt that runs."""
+        return None if self._newest is None else self._newest.observation
 
     def _send(self, kind: Kind, observation: Observation, **fields: Any) -> None:
-        newest, plan = self._newest, self.plan
+        attempt = self.plan.first_attempt
+        batch_size = self.plan.attempts[0].batch_size
+        if self._newest is not None:
+            attempt = self._newest.attempt or attempt
+            batch_size = self._newest.batch_size or batch_size
         line = ResultLine(
             kind=kind,
             start_id=self.start_id,
-            attempt=(newest and newest.attempt) or plan.first_attempt,
-            batch_size=(newest and newest.batch_size) or plan.attempts[0].batch_size,
+            attempt=attempt,
+            batch_size=batch_size,
             observation=observation,
             **fields,
         )
-        line = environment.with_memory_of_others(line, str(self._result) if self._result else None, plan.ti_id)
+        result = None if self._result is None else str(self._result)
+        line = environment.with_memory_of_others(line, result, self.plan.ti_id)
         self._sender.put(line)
         if kind == "end":
             self._ends.append(line)
 
     @outlived("write the end of the command")
     def _end(self, status: int, last_line: str, command: Sequence[str], cwd: str | None) -> None:
-        """Read what a command that has ended wrote last, and end what is open; without a result ``last_line`` is it."""
+        """Read the last lines of a command that has ended, and end its open attempt; without a
+        result ``last_line`` is it.
+        """
         self._read_result()
         why = f"the command {ended(status)} without a result"
+        # a process with a ZeusRun tells its outcome itself; a failed one has none
         if status or self.start_id:
             self._end_open_attempt(why)
             return
-        planned, size = self.plan.attempts[0], self.plan.attempts[0].batch_size
-        measured = self._measured()
-        state, reason, seen = outcome_of(self.plan.job, last_line, measured)
-        if self._meter is None:  # its output is in the job's file
-            state, reason, seen = State.NO_METRIC, why, measured
+        job = self.plan.job
+        planned = self.plan.attempts[0]
+        observation = self._measured()
+        state = State.NO_METRIC
+        reason: str | None = why
+        if self._meter is not None:  # else its output is in the job's file
+            state, reason, observation = outcome_of(job, last_line, observation)
         if self._result is not None:  # else it could not have said that it opened a ZeusRun
-            seen = seen_to_use(seen, planned, command, cwd)
-        if UNSEEN in seen.reasons:
-            log.warning("Zeus: %s. Read it from there, or train under ZeusRun.from_env().", seen.reasons[UNSEEN])
-        if seen.metric is not None and (doubt := self.plan.job.parsed_target.doubt(seen.metric)):
-            log.warning("Zeus: %s. Remedy: %s.", *doubt)
+            observation = seen_to_use(observation, planned, command, cwd)
+        if UNSEEN in observation.reasons:
+            log.warning(
+                "Zeus: %s. Read it from there, or train under ZeusRun.from_env().",
+                observation.reasons[UNSEEN],
+            )
+        if observation.metric is not None:
+            doubt = job.parsed_target.doubt(observation.metric)
+            if doubt is not None:
+                log.warning("Zeus: %s. Remedy: %s.", *doubt)
         if state is not State.CONVERGED:
-            log.warning("Zeus: the model of batch size %d is kept, but %s.", size, visible(str(reason)))
-        self._send("end", seen, state=state, reason=reason)
+            text = "Zeus: the model of batch size %d is kept, but %s."
+            log.warning(text, planned.batch_size, visible(str(reason)))
+        self._send("end", observation, state=state, reason=reason)
         self._sender.put(ResultLine(kind="final", start_id="", attempt=self.plan.first_attempt))
 
+    def _end_killed(self, error: BaseException) -> None:
+        """End the attempt of a task that is being stopped."""
+        reason = f"killed: {error or type(error).__name__}"
+        self._end_open_attempt(reason, no_strike=not is_timed_out())
+
     def _end_open_attempt(self, reason: str, *, no_strike: bool = False) -> None:
-        """End the attempt that runs, or the first one where none has begun, as failed.
+        """End the attempt that runs, or the first one if none has begun, as failed.
 
         :param no_strike: the task was stopped, which says nothing against the batch size.
         """
-        if self._newest is not None or not self._ends:
-            seen = (self._newest and self._newest.observation) or self._measured()
-            if no_strike:
-                seen = replace(seen, reasons={**seen.reasons, NO_STRIKE: "the task was stopped"})
-            self._send("end", seen, state=State.FAILED, reason=reason)
+        if self._newest is None and self._ends:
+            return
+        observation = self._reported or self._measured()
+        if no_strike:
+            reasons = {**observation.reasons, NO_STRIKE: "the task was stopped"}
+            observation = replace(observation, reasons=reasons)
+        self._send("end", observation, state=State.FAILED, reason=reason)
 
     def _measured(self) -> Observation:
         """Energy and time measured from outside. A device that fails costs no command its end.
 
-        Of a command that trains elsewhere nothing is measured: its time here would include its wait in a queue.
+        Of a command that trains elsewhere nothing is measured: its time here would include its wait
+        in a queue.
         """
         if self._meter is None:
-            return Observation(reasons=dict.fromkeys(("energy_j", "time_s", "epochs", "samples"), ELSEWHERE))
+            missing = ("energy_j", "time_s", "epochs", "samples")
+            return Observation(reasons=dict.fromkeys(missing, ELSEWHERE))
         try:
             return self._meter.observation()
         except Exception:
             log.exception("Zeus could not measure the command.")
-            return Observation(reasons=dict.fromkeys(("energy_j", "time_s"), "the device could not be read"))
+            why = "the device could not be read"
+            return Observation(reasons={"energy_j": why, "time_s": why})
+
+
+def _how_failed(end: ResultLine) -> Ended:
+    """How an attempt that failed has ended."""
+    if TOO_FEW in end.notes:
+        return Ended.TOO_FEW
+    if end.observation is not None and end.observation.out_of_memory:
+        return Ended.NO_MEMORY
+    return Ended.FAILED
+
+
+def _samples_of(end: ResultLine) -> int | None:
+    """Samples of a slice that was too small for the batch size; None: not known."""
+    return int(end.notes.get(TOO_FEW, 0)) or None
 
 
 def ended(status: int) -> str:
@@ -358,5 +587,7 @@ def ended(status: int) -> str:
         name = signal.Signals(status - 128).name
     except ValueError:
         return f"ended with status {status}"
-    hint = ", as the kernel does when memory runs out" if name == "SIGKILL" else ""
-    return f"was killed by {name}{hint}"
+    # the kernel's choice is seldom in the task's log
+    if name == "SIGKILL":
+        name += ", as the kernel does when memory runs out"
+    return f"was killed by {name}"

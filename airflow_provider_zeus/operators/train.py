@@ -17,12 +17,17 @@ from airflow_provider_zeus.airflow_compat import (
     determine_kwargs,
 )
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.links.zeus import ZeusCostLink
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.operators.context_keys import ChecksTemplates, undated_argument
-from airflow_provider_zeus.operators.mixins import ReportsCost, StartsLater, is_timed_out, job_part
+from airflow_provider_zeus.operators.mixins import (
+    Notifier,
+    ReportsCost,
+    StartsLater,
+    is_timed_out,
+)
 from airflow_provider_zeus.patience import bounded, outlived
+from airflow_provider_zeus.units import epochs_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -39,32 +44,41 @@ log = guarded_log(__name__)
 
 
 class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator):
-    """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the store what it cost.
+    """Calls ``python_callable(run, ...)`` with a batch size from the store, and reports to the
+    store its cost.
 
-    The function gets the run handle as ``run``, and Airflow context keys by the names of its other parameters. It is
-    called once per attempt, so build model and optimizer inside it. The task's value is what the call whose model is
-    kept returns. Without a job, or with one that names no batch sizes, the function is called once, as it is, without a
-    run handle, and what the task takes is measured.
+    The function gets the run handle as ``run``, and Airflow context keys by the names of its other
+    parameters. It is called once per attempt, so build model and optimizer inside it. The task's
+    value is that of the call whose model is kept. Without a job, or with one that names no
+    batch sizes, the function is called once, as it is, without a run handle, and the task
+    is measured.
 
-    Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises what the function raises, BelowTargetError
-    where the job requires its target.
+    Pushes XComs ``zeus_decision`` and ``zeus_cost``. Raises the function's errors,
+    BelowTargetError if the job requires its target.
 
-    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the task is only measured.
-    :param python_callable: the training function, with a parameter ``run`` where the job chooses batch sizes.
+    :param job: a ``ZeusJob`` or its dict; fields may be templates or XComArgs. Default: the task is
+        only measured.
+    :param python_callable: the training function, with a parameter ``run`` if the job chooses
+        batch sizes.
     :param op_args: positional arguments, templated.
     :param op_kwargs: keyword arguments, templated.
-    :param mode: without a job: ``"measure"``, the default, or ``"optimize"``, which tunes the power limit, too.
-    :param job_id_by: a mapped argument of the function, for one job for each of its values: the value ends the job's
-        id. Its values are texts or numbers. Default: all map indexes share one job.
-    :param notify: notifiers for the job's events, besides those of the job and of ``[zeus] notifiers``.
-    :param zeus_conn_id: Connection of the trial log.
+    :param mode: without a job: ``"measure"``, the default, or ``"optimize"``, which tunes the power
+        limit, too.
+    :param job_id_by: a mapped argument of the function, for one job for each of its values: the
+        value ends the job's id. Its values are texts or numbers. Default: all map indexes share one
+        job.
+    :param notify: notifiers for the job's events, besides those of the job and of ``[zeus]
+        notifiers``.
+    :param zeus_conn_id: Connection of the run log.
     """
 
     template_fields: Sequence[str] = ("job", "op_args", "op_kwargs")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "op_args": "py", "op_kwargs": "py"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "job": "json",
+        "op_args": "py",
+        "op_kwargs": "py",
+    }
     shallow_copy_attrs: Sequence[str] = ("python_callable", "op_kwargs")
-    ui_color = "#d9f2e3"
-    operator_extra_links = (ZeusCostLink(),)
 
     def __init__(
         self,
@@ -75,14 +89,15 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
         op_kwargs: Mapping[str, Any] | None = None,
         mode: str | None = None,
         job_id_by: str | None = None,
-        notify: Sequence[Callable[[Any], Any]] = (),
+        notify: Sequence[Notifier] = (),
         zeus_conn_id: str = "zeus_default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.hands_run = job is not None  # a run handle is passed only where a job is given
+        self.hands_run = job is not None  # a run handle is passed only if a job is given
         job = as_job(job, mode)
-        self.job, self.notify = job.to_dict(), (*job.notifiers, *notify)
+        self.job = job.to_dict()
+        self.notify = (*job.notifiers, *notify)
         self.python_callable = check_function(python_callable, hands_run=job.chooses_size)
         self.op_args = op_args or ()
         self.op_kwargs = op_kwargs or {}
@@ -94,12 +109,13 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
         self._run: ZeusRun | None = None
 
     def execute(self, context: Context) -> Any:
-        """Wait for a cheaper start where the job does, ask the store, train, report."""
+        """Wait for a cheaper start if the job does, ask the store, train, report."""
         self.check_templates(context)
+        # else Python's TypeError would name no remedy
         lack = undated_argument(self.python_callable, self.arguments(), context)
         if lack is not None:
             raise lack.error()
-        self.wait_for_start(context, part=job_part(self.job_id_by, self.arguments()))
+        self.wait_for_start(context)
         return self.train_now(context)
 
     def train_now(self, context: Context) -> Any:
@@ -109,15 +125,25 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
         from airflow_provider_zeus.training.step_handle import StepHandle
         from airflow_provider_zeus.training.step_tuner import StepTuner
 
-        job, part = ZeusJob.from_dict(self.job), job_part(self.job_id_by, self.arguments())
-        self._recurrence = recurrence = Recurrence.open(
-            job, context, conn_id=self.zeus_conn_id, part=part, waited_since_s=self.waited_since_s
+        job = ZeusJob.from_dict(self.job)
+        recurrence = Recurrence.open(
+            job,
+            context,
+            conn_id=self.zeus_conn_id,
+            part=self.part,
+            waited_since_s=self.waited_since_s,
         )
+        self._recurrence = recurrence
         began_in = os.getpid()
+
+        def train(tuner: StepTuner | None) -> Any:
+            parameters = inspect.signature(self.python_callable).parameters
+            handle = StepHandle(tuner) if self.hands_run and RUN in parameters else None
+            return self.call(handle, context)
+
         try:
             if not job.chooses_size:
-                named = self.hands_run and RUN in inspect.signature(self.python_callable).parameters
-                return measured(recurrence, lambda t: self.call(StepHandle(t) if named else None, context), StepTuner)
+                return measured(recurrence, train, StepTuner)
             try:
                 self._run = recurrence.run()
                 self._run.checkpoints = checkpoints_of(context, recurrence.opened)
@@ -129,10 +155,14 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
         finally:
             with outlived("report what this run cost"):
                 if os.getpid() == began_in:  # not in a child that the function forked
-                    self.report_cost(context, recurrence.reporter, recurrence.opened, recurrence.decision)
+                    self.report_cost(
+                        context, recurrence.reporter, recurrence.opened, recurrence.decision
+                    )
 
     def on_kill(self) -> None:
-        """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not interrupt."""
+        """Stop the training: raise TrainingKilled out of ``execute``, which Airflow itself does not
+        interrupt.
+        """
         from airflow_provider_zeus.training.interrupts import TrainingKilled
 
         if self._recurrence is None:
@@ -146,82 +176,103 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments that the author gives, by name."""
-        found = {**dict(zip(positional(self.python_callable), self.op_args, strict=False)), **self.op_kwargs}
-        found.pop(RUN, None)
-        return found
+        names = positional(self.python_callable)
+        arguments = {**dict(zip(names, self.op_args, strict=False)), **self.op_kwargs}
+        arguments.pop(RUN, None)
+        return arguments
 
     def call(self, run: ZeusRun | StepHandle | None, context: Context) -> Any:
-        """Call the function once, with the run handle, if any, and the context keys that it asks for."""
-        args, kwargs = list(self.op_args), {**self.op_kwargs}
+        """Call the function once, with the run handle, if any, and the context keys that it asks
+        for.
+        """
+        args = list(self.op_args)
+        kwargs = {**self.op_kwargs}
+        function = self.python_callable
         if run is None:
-            known = determine_kwargs(self.python_callable, args, {**context, **kwargs})
-            is_async = inspect.iscoroutinefunction(self.python_callable) or inspect.isasyncgenfunction(
-                self.python_callable
-            )
+            kwargs = dict(determine_kwargs(function, args, {**context, **kwargs}))
+            is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
             runner = create_async_executable_runner if is_async else create_executable_runner
-            outlets: Any = context.get("outlet_events")  # gets what the function yields: Metadata of its assets
-            value = runner(self.python_callable, outlets, logger=self.log).run(*args, **known)
+            # takes Metadata of assets that the function yields
+            outlets: Any = context.get("outlet_events")
+            value = runner(function, outlets, logger=self.log).run(*args, **kwargs)
             return asyncio.run(value) if inspect.iscoroutine(value) else value
-        position = run_position(self.python_callable)
+        kwargs = {**context, **kwargs}
+        position = run_position(function)
         if position < len(args):
             args[position] = run
             kwargs.pop(RUN, None)
         else:
             kwargs[RUN] = run
-        given = {**context, **kwargs}
-        if position < len(args):
-            given.pop(RUN, None)
-        return self.python_callable(*args, **determine_kwargs(self.python_callable, args, given))
+        return function(*args, **determine_kwargs(function, args, kwargs))
 
 
 def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> Checkpoints:
-    """The newest checkpoint of a run in Airflow's task state (since Airflow 3.3), which outlives a try of its task.
+    """The newest checkpoint of a run in Airflow's task state (since Airflow 3.3), which outlives a
+    try of its task.
 
-    Those of a task instance: the one of an earlier try, whose figures go to the log where it lacks them. A clear raises
-    ``max_tries``: what an earlier run of the task left is not gone on from. Raises nothing.
+    Those of a task instance: the one of an earlier try, whose figures go to the log if it lacks
+    them. A clear raises ``max_tries``: the checkpoint of an earlier run of the task is left alone.
+    Raises nothing.
 
-    :param opened: gives the trial log, or raises StoreError.
+    :param opened: gives the run log, or raises StoreError.
     """
     from airflow_provider_zeus.model.wire import decode, encode
     from airflow_provider_zeus.store.base import Report
     from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 
-    ti, key = context["ti"], "zeus_checkpoint"
-    state, tries = context.get("task_state_store"), getattr(ti, "max_tries", None)
+    ti = context["ti"]
+    key = "zeus_checkpoint"
+    state = context.get("task_state_store")
+    tries = getattr(ti, "max_tries", None)
     if state is None or tries is None:
         return Checkpoints()
     newest: Checkpoint | None = None
-    with outlived("read where the checkpoint of an earlier try lies"):
-        held = state.get(key)
-        if isinstance(held, dict) and held.get("max_tries") == tries:
-            newest = decode(Checkpoint, held["checkpoint"])
+    with outlived("read where the checkpoint of an earlier attempt lies"):
+        entry = state.get(key)
+        # a clear raises max_tries, so an equal number is of the same run of the task
+        if isinstance(entry, dict) and entry.get("max_tries") == tries:
+            newest = decode(Checkpoint, entry["checkpoint"])
 
     def count_once(left: Checkpoint) -> None:
-        """Give the trial of the try that died its figures, where those of the log are older. Raises StoreError."""
+        """Give the trial of the try that died its figures, if those of the log are older.
+
+        Raises StoreError.
+        """
         store = opened()
+        time_s = left.observation.time_s or 0.0
         for trial in store.recurrence(ti.dag_id, ti.run_id):
-            if trial.key == left.key and (trial.observation.time_s or 0.0) < (left.observation.time_s or 0.0):
+            is_older = (trial.observation.time_s or 0.0) < time_s
+            if is_older and trial.key == left.key:
                 store.heartbeat(left.key, Report(observation=left.observation))
 
     if newest is not None:
-        log.info("Zeus: an earlier try left a checkpoint of %d epochs: run.checkpoint.", newest.epochs)
-        with outlived("write what the earlier try took"):
+        log.info(
+            "Zeus: an earlier attempt left a checkpoint of %s: run.checkpoint.",
+            epochs_text(newest.epochs),
+        )
+        with outlived("write what the earlier attempt took"):
             most_s = 5.0
             bounded(lambda: count_once(newest), most_s)
 
     def keep(checkpoint: Checkpoint) -> None:
-        seen = replace(checkpoint.observation, epoch_metrics=None)  # short: the rest is figures
-        state.set(key, {"max_tries": tries, "checkpoint": encode(replace(checkpoint, observation=seen))})
+        # short: the rest is figures
+        figures = replace(checkpoint.observation, epoch_metrics=None)
+        short = replace(checkpoint, observation=figures)
+        state.set(key, {"max_tries": tries, "checkpoint": encode(short)})
 
     return Checkpoints(newest, keep)
 
 
 def as_job(job: ZeusJob | Mapping[str, Any] | None, mode: str | None = None) -> ZeusJob:
-    """The job that an operator got; without one, the job that leaves its runs as they are. Raises JobSpecError."""
+    """The job that an operator got; without one, the job that leaves its runs as they are.
+
+    Raises JobSpecError.
+    """
     if job is None:
         return ZeusJob(mode=mode or "measure")
     if mode is not None:
-        raise JobSpecError.of("mode", mode, "given beside a job", "set it in the job: ZeusJob(mode=...)")
+        remedy = "set it in the job: ZeusJob(mode=...)"
+        raise JobSpecError.of("mode", mode, "given beside a job", remedy)
     return job if isinstance(job, ZeusJob) else ZeusJob.from_dict(job)
 
 
@@ -230,31 +281,37 @@ def check_function(function: Callable[..., Any], *, hands_run: bool = True) -> C
 
     Raises JobSpecError: not callable, a task already; async, a generator, no parameter ``run``.
 
-    :param hands_run: whether it gets the run handle; one that does not may be async, and needs no such parameter.
+    :param hands_run: whether it gets the run handle; one that does not may be async, and needs no
+        such parameter.
     """
     name = getattr(function, "__qualname__", repr(function))
+    field = "python_callable"
     if not callable(function):
-        raise JobSpecError.of("python_callable", function, "not a function", "give the training function itself")
+        remedy = "give the training function itself"
+        raise JobSpecError.of(field, function, "not a function", remedy)
     refuse_task(function)
     if not hands_run:
         return function
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise JobSpecError.of(
-            "python_callable", name, "async functions and generators cannot be trained", "use a plain function"
-        )
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.name == RUN or p.kind is p.VAR_KEYWORD for p in parameters):
-        raise JobSpecError.of(
-            "python_callable",
-            name,
-            f"has no parameter {RUN!r}",
-            f"declare it, as in def {function.__name__}({RUN})",
-        )
+        problem = "async functions and generators cannot be trained"
+        raise JobSpecError.of(field, name, problem, "use a plain function")
+    if RUN not in inspect.signature(function).parameters and not takes_any(function):
+        remedy = f"declare it, as in def {function.__name__}({RUN})"
+        raise JobSpecError.of(field, name, f"has no parameter {RUN!r}", remedy)
     return function
 
 
+def takes_any(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter like ``**options``."""
+    parameters = inspect.signature(function).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
 def refuse_task(function: Any) -> None:
-    """Raise JobSpecError where a function is a task already: Airflow would keep one of the two decorators alone."""
+    """Raise JobSpecError if a function is a task already: Airflow would keep one of the two
+    decorators alone.
+    """
+    # by name: each of Airflow's decorators returns an object of its own
     is_decorated = hasattr(function, "override") and hasattr(function, "expand")
     if not is_decorated:
         return
@@ -263,18 +320,27 @@ def refuse_task(function: Any) -> None:
     raise JobSpecError.of("python_callable", name, "a task already, by another decorator", remedy)
 
 
-def check_run_given(function: Callable[..., Any], args: Collection[Any], keywords: Mapping[str, Any]) -> None:
-    """Raise JobSpecError where a function without a job waits for a run handle: a ``run`` that no argument gives."""
+def check_run_given(
+    function: Callable[..., Any], args: Collection[Any], keywords: Mapping[str, Any]
+) -> None:
+    """Raise JobSpecError if a function without a job waits for a run handle: a ``run`` that no
+    argument gives.
+    """
     run = inspect.signature(function).parameters.get(RUN)
-    if run is None or run.default is not run.empty or RUN in keywords or run_position(function) < len(args):
+    if run is None or run.default is not run.empty:
+        return
+    if RUN in keywords or run_position(function) < len(args):
         return
     name = getattr(function, "__qualname__", function)
     problem = f"{name} has a parameter {RUN!r}, and the run handle comes with a ZeusJob"
-    raise JobSpecError.of("job", None, problem, "give one, as in @task.zeus(JOB), or leave the parameter out")
+    remedy = "give one, as in @task.zeus(JOB), or leave the parameter out"
+    raise JobSpecError.of("job", None, problem, remedy)
 
 
 def run_position(function: Callable[..., Any]) -> int:
-    """Return the index of ``run`` among the positional parameters; a number past the end where it is none of them."""
+    """Return the index of ``run`` among the positional parameters; a number past the end if it
+    is none of them.
+    """
     names = positional(function)
     return names.index(RUN) if RUN in names else 10**6
 
@@ -286,10 +352,19 @@ def positional(function: Callable[..., Any]) -> list[str]:
 
 
 def check_argument(function: Callable[..., Any], name: str | None) -> str | None:
-    """Return ``name``. Raises JobSpecError where the function has no such parameter besides ``run``."""
+    """Return ``name``.
+
+    Raises JobSpecError if the function has no such parameter besides ``run``.
+    """
+    if name is None:
+        return None
     parameters = inspect.signature(function).parameters.values()
-    names = [p.name for p in parameters if p.name != RUN and p.kind is not p.VAR_KEYWORD]
-    if name is None or name in names or (name != RUN and any(p.kind is p.VAR_KEYWORD for p in parameters)):
+    named = [
+        parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    names = [other for other in named if other != RUN]
+    if name in names or (name != RUN and takes_any(function)):
         return name
     problem = f"{getattr(function, '__qualname__', function)} has no such parameter"
-    raise JobSpecError.of("job_id_by", name, problem, f"name a mapped one: {', '.join(names) or 'it has none yet'}")
+    remedy = f"name a mapped one: {', '.join(names) or 'it has none yet'}"
+    raise JobSpecError.of("job_id_by", name, problem, remedy)

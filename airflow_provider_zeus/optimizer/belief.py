@@ -1,8 +1,9 @@
-"""The belief of a job: all that is learnt from its trial log (:func:`~airflow_provider_zeus.optimizer.learn.learn`).
+"""The belief of a job: all that :func:`~.learn.learn` has learnt from its trial log.
 
-A belief keeps the two factors of Eq. 6 apart: Epochs(b) of the runs that teach it, and per device the rates behind
-EpochCost(b). Each field keeps only its newest or its oldest entries by *trial number*. So a belief does not grow with
-the log, and does not depend on the order in which trials arrive, but for a run that comes after half a window has gone.
+A belief keeps the two factors of Eq. 6 apart: Epochs(b) of the runs that teach it, and per device
+the rates behind EpochCost(b). Each field keeps only its newest or its oldest entries by *trial
+number*. So a belief does not grow with the log, and does not depend on the order in which trials
+arrive, except for a run that comes after half a window has gone.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import EXCLUDED, DeviceInfo, Where
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.slices import Change, Slice, SliceRun, add, grouped, hopeless
+from airflow_provider_zeus.optimizer.slices import Change, Slice, SliceRun, add, grouped
 from airflow_provider_zeus.optimizer.starts import Served, StartRun
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "18"  # of learn(); checkpoints of another version are not read
-RECURRENCES_KEPT = 100  # newest recurrences that are told apart: later tries of them are no further ones
+VERSION = "20"  # of learn(); checkpoints of another version are not read
+# newest recurrences that are told apart: later tries of them are no further ones
+RECURRENCES_KEPT = 100
 RATES_KEPT = 16  # newest trials whose rates may count, per batch size and device
-STRUCK_FOR = 10  # recurrences for which strikes bar a size the first time; each time after that it is twice as long
+# recurrences for which strikes bar a size the first time; each time after that it is twice as long
+STRUCK_FOR = 10
 STRUCK_MOST = 80  # and at most so long
 STRIKES = 2  # that bar a size that has reached the target
 STRIKES_IN = 3  # newest runs of the size in which they count
@@ -38,13 +41,24 @@ UNKNOWN = ""  # device model of a trial that ended before it reported its device
 Run = tuple[int, int, float]  # trial number, batch size, epochs
 
 
+def model_of(device: DeviceInfo | None) -> str:
+    """The model of a device, of one that is not known, too."""
+    return UNKNOWN if device is None else device.model
+
+
+def where_of(device: DeviceInfo | None) -> Where | None:
+    """The kind of device whose rates are comparable; None if it is not known."""
+    return None if device is None else device.where
+
+
 class Failure(NamedTuple):
     """An attempt that raised an error or died after it began, other than by out of memory."""
 
     number: int
     batch_size: int
     run: str  # the recurrence that it belongs to
-    of_size: bool  # whether the size may be the cause; else its start is, or its row says why not (NO_STRIKE)
+    # whether the size may be the cause; else its start is, or its row says why not (NO_STRIKE)
+    of_size: bool
 
 
 class Kept(NamedTuple):
@@ -57,49 +71,77 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Belief:
-    """What is known of a job. :func:`~airflow_provider_zeus.optimizer.learn.learn` says which trial enters where."""
+    """What is known of a job.
+
+    :func:`~airflow_provider_zeus.optimizer.learn.learn` says which trial enters which field.
+    """
 
     job: ZeusJob
-    excluded: frozenset[int] = frozenset()  # numbers of trials that teach nothing: a person took their runs out
-    newest: tuple[int, bool] = (0, False)  # highest trial number, and whether that trial died or taught nothing
-    plain: tuple[int, bool] = (0, False)  # newest trial that ended, and whether nothing could have stopped it (PLAIN)
-    converged: tuple[Run, ...] = ()  # newest runs that reached the target: ``job.window``, and up to half as many more
+    # numbers of trials that teach nothing: a person took their runs out
+    excluded: frozenset[int] = frozenset()
+    # highest trial number, and whether that trial died or taught nothing
+    newest: tuple[int, bool] = (0, False)
+    # newest trial that ended, and whether nothing could have stopped it (PLAIN)
+    plain: tuple[int, bool] = (0, False)
+    # newest runs that reached the target: ``job.window``, and up to half as many more
+    converged: tuple[Run, ...] = ()
     learned: int = 0  # how many such runs there were
     stopped: tuple[Run, ...] = ()  # as many newest runs that did not: Epochs(b) > epochs
-    exhausted: Mapping[int, float] = field(default_factory=dict)  # number of one that ended below its target: most
-    slices: Mapping[int, str] = field(default_factory=dict)  # number of such a run: the data that it trained on
-    explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)  # (round, b): number, converged
-    listed: Mapping[int, int] = field(default_factory=dict)  # b: number of the first trial that could have chosen it
-    rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)  # number, rates
-    seen: Mapping[tuple[int, Where], int] = field(default_factory=dict)  # newest conclusive trial of b there
+    # number of one that ended below its target: most
+    exhausted: Mapping[int, float] = field(default_factory=dict)
+    # number of such a run: the data that it trained on
+    slices: Mapping[int, str] = field(default_factory=dict)
+    # (round, b): number, converged
+    explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
+    # b: number of the first trial that could have chosen it
+    listed: Mapping[int, int] = field(default_factory=dict)
+    # number, rates
+    rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)
+    # newest conclusive trial of b there
+    newest_there: Mapping[tuple[int, Where], int] = field(default_factory=dict)
     too_large: frozenset[tuple[int, str]] = frozenset()  # (b, device model): out of memory
     failures: tuple[Failure, ...] = ()  # newest ones
-    kept_after: tuple[Kept, ...] = ()  # newest ones: what failed before them in their run may be a strike
+    # newest ones: what failed before them in their run may be a strike
+    kept_after: tuple[Kept, ...] = ()
     newest_kept: int = 0  # number of the newest trial that kept a model
-    ran_well: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # b: newest that ended without an error
-    started: tuple[tuple[int, str], ...] = ()  # newest recurrences that teach: number of the first trial, and which
+    # b: newest that ended without an error
+    ran_well: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    # newest recurrences that teach: number of the first trial, and which
+    started: tuple[tuple[int, str], ...] = ()
     recurrences: int = 0  # how many there were
     retargeted: tuple[int, str] = (0, "")  # newest trial that had another target, and that target
     audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
-    slice_size: tuple[int, float] | None = None  # (number, samples per epoch) of the newest trial that reported it
-    starts: tuple[StartRun, ...] = ()  # newest runs that reported their start, or raised: as many as ``job.window``
+    # (number, samples per epoch) of the newest trial that reported it
+    slice_size: tuple[int, float] | None = None
+    # newest runs that reported their start, or raised: as many as ``job.window``
+    starts: tuple[StartRun, ...] = ()
     served: tuple[Served, ...] = ()  # how the newest models served, as many
-    device: tuple[int, Where, float | None] | None = None  # number, device, MAXPOWER [W] of the newest trial
+    # number, device, MAXPOWER [W] of the newest trial
+    device: tuple[int, Where, float | None] | None = None
 
     def out_of_memory(self, batch_size: int, model: str) -> bool:
         """Whether the batch size has run out of memory on this device model or an unknown one."""
-        return any((batch_size, m) in self.too_large for m in (model, UNKNOWN))
+        return batch_size in self.infeasible(model)
 
     def infeasible(self, model: str) -> frozenset[int]:
         """Batch sizes that do not fit into this device model's memory."""
         return frozenset(b for b, m in self.too_large if m in (model, UNKNOWN))
 
+    def run_of(self, number: int) -> int:
+        """Number of the first trial of the run: people know the run by it.
+
+        A trial that is not the first of its run is remembered as such if it kept a model.
+        """
+        run = next((kept.run for kept in self.kept_after if kept.number == number), None)
+        return next((first for first, name in self.started if name == run), number)
+
     @cached_property
     def strikes(self) -> Mapping[int, frozenset[int]]:
-        """Numbers of the trials that are strikes against their batch size, by size; one for each run.
+        """Numbers of the trials that are strikes against a batch size, one for each run.
 
-        A failure is a strike where a later attempt or try of its run kept a model at another size. Where nothing else
-        kept one, or the size that did had failed in the run too, the size is not known to be the cause.
+        A failure is a strike if a later attempt or try of its run kept a model at another size.
+        If nothing else kept one, or the size that did had failed in the run too,
+        the size is not known to be the cause.
         """
         kept_in: dict[str, list[Kept]] = {}
         for kept in self.kept_after:
@@ -108,7 +150,11 @@ class Belief:
         for failure in self.failures:
             if not failure.of_size:
                 continue
-            later = {kept.batch_size for kept in kept_in.get(failure.run, ()) if kept.number > failure.number}
+            later = {
+                kept.batch_size
+                for kept in kept_in.get(failure.run, ())
+                if kept.number > failure.number
+            }
             if later - self.failed_in(failure.run) - {failure.batch_size}:
                 strikes.setdefault(failure.batch_size, {})[failure.run] = failure.number
         return {b: frozenset(numbers.values()) for b, numbers in strikes.items()}
@@ -119,22 +165,30 @@ class Belief:
         return frozenset(b for b in self.strikes if self._is_struck(b))
 
     def _is_struck(self, b: int) -> bool:
-        """Whether strikes bar a size now: for 10 recurrences, and for twice as long each time that it fails again.
+        """Whether strikes bar a size now.
 
-        One strike bars a size that has never reached the target, two in three runs any other one. A run without an
-        error after that clears them.
+        They do for 10 recurrences, and for twice as long each time that it fails again.
+
+        One strike bars a size that has never reached the target, two in three runs any other one. A
+        run without an error after that clears them.
         """
-        needed, runs = (STRIKES, STRIKES_IN) if b in self.reached else (1, 1)
+        needed = runs = 1
+        if b in self.reached:
+            needed = STRIKES
+            runs = STRIKES_IN
         ends = dict.fromkeys(self.ran_well.get(b, ()), False) | dict.fromkeys(self.strikes[b], True)
         newest: list[bool] = []
-        times, barred_at = 0, 0
+        times = 0
+        barred_at = 0
         for number, is_strike in sorted(ends.items()):
             if times and not is_strike:
                 times = 0
                 newest.clear()
             newest = [*newest, is_strike][-runs:]
-            if is_strike and (times or sum(newest) >= needed):
-                times, barred_at = times + 1, number
+            is_barred = times > 0 or sum(newest) >= needed
+            if is_strike and is_barred:
+                times += 1
+                barred_at = number
         since = sum(first > barred_at for first, _ in self.started)
         return times > 0 and since < min(STRUCK_FOR * 2 ** (times - 1), STRUCK_MOST)
 
@@ -145,7 +199,9 @@ class Belief:
         """
         infeasible = self.infeasible(model)
         others = set(sizes) - infeasible - self.struck
-        return infeasible | self.struck if others else infeasible
+        if not others:
+            return infeasible
+        return infeasible | self.struck
 
     def failed_in(self, run: str) -> frozenset[int]:
         """Batch sizes that failed in an earlier attempt or try of a run."""
@@ -157,13 +213,25 @@ class Belief:
         newest = (f for f in self.failures if f.number > self.newest_kept)
         return frozenset(failure.batch_size for failure in newest if failure.of_size)
 
+    @property
+    def why_another(self) -> Why:
+        """The sentence about the attempt after a try: only a ZeusRun can give a try up."""
+        if self.plain[1]:
+            return Why.AFTER_MISS
+        return Why.AFTER_TRY
+
     def window_start(self) -> int:
-        """Number of the oldest trial in a full window of ``job.window`` converged runs; 0 while it is not full."""
-        return self.converged[-self.job.window][0] if len(self.converged) >= self.job.window else 0
+        """Number of the oldest trial in the window of converged runs; 0 until it is full."""
+        if len(self.converged) < self.job.window:
+            return 0
+        return self.converged[-self.job.window][0]
 
     @cached_property
     def by_slice(self) -> list[Slice]:
-        """Runs by slice of the data, oldest first. Runs older than the converged ones that are kept do not count."""
+        """Runs by slice of the data, oldest first.
+
+        Runs older than the converged ones that are kept do not count.
+        """
         oldest = self.converged[0][0] if self.learned > len(self.converged) else 0
         runs = [SliceRun(*run, True) for run in self.converged]
         runs += [self._stopped(run) for run in self.stopped if run[0] >= oldest]
@@ -174,23 +242,31 @@ class Belief:
 
     @cached_property
     def misses(self) -> tuple[Run, ...]:
-        """The ``stopped`` runs that missed their target: ``max_epochs`` were over, or their loop was left below it."""
+        """The ``stopped`` runs that trained to an end below their target."""
         return tuple(run for run in self.stopped if self._stopped(run).missed(self.max_epochs))
 
-    @cached_property
-    def hopeless(self) -> frozenset[int]:
-        """Numbers of the runs on slices that say nothing about batch sizes."""
-        skipped = zip(self.by_slice, hopeless(self.by_slice), strict=True)
-        return frozenset(run.number for item, skip in skipped if skip for run in item.runs)
+    def runs_since_change(self, b: int) -> int:
+        """How many runs of a batch size teach its epochs as the data are now."""
+        era = self.era
+        return sum(size == b and n >= era for n, size, _ in (*self.converged, *self.stopped))
+
+    def missed_lately(self, b: int) -> int:
+        """How many complete runs of a size have missed the target since it last reached it."""
+        newest = max((n for n, size, _ in self.converged if size == b), default=0)
+        return sum(n > newest for n, size, _ in self.misses if size == b)
 
     @cached_property
     def epochs(self) -> EpochsModel:
         """Posterior of log Epochs, over the job's batch sizes and all that have run."""
         from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
 
-        sizes = tuple(sorted({*self.job.batch_sizes, self.job.default_batch_size, *self.newest_runs}))
+        sizes = tuple(
+            sorted({*self.job.batch_sizes, self.job.default_batch_size, *self.newest_runs})
+        )
         before: EpochsModel | None = self.__dict__.pop("_before", None)
-        return EpochsModel(sizes, self.job.default_batch_size, self.max_epochs, self.by_slice, before)
+        return EpochsModel(
+            sizes, self.job.default_batch_size, self.max_epochs, self.by_slice, before
+        )
 
     @property
     def gp(self) -> GaussianProcess:
@@ -200,28 +276,32 @@ class Belief:
     @cached_property
     def newest_runs(self) -> Mapping[int, int]:
         """Trial number of the newest run of each batch size among ``converged`` and ``stopped``."""
-        converged = {b: n for n, b, _ in self.converged}  # ordered by number: the newest is the last
-        stopped = {b: n for n, b, _ in self.stopped}
-        return {b: max(converged.get(b, 0), stopped.get(b, 0)) for b in converged | stopped}
+        return {b: n for n, b, _ in sorted((*self.converged, *self.stopped))}
 
     def changed(self, changes: Mapping[str, object]) -> Self:
-        """A copy with some fields changed; with ``dataclasses.replace`` a replay of 300 trials takes a third longer.
+        """A copy with some fields changed.
 
-        It skips ``__init__``, and what is known of earlier slices is used again where one run is new.
+        With ``dataclasses.replace`` a replay of 300 trials takes a third longer: this skips
+        ``__init__``, and uses the posterior of earlier slices again if one run is new.
         """
-        new, mine = object.__new__(type(self)), self.__dict__
+        new = object.__new__(type(self))
+        mine = self.__dict__
         new.__dict__.update({name: mine[name] for name in self.__dataclass_fields__}, **changes)
+        if new.converged is self.converged and new.stopped is self.stopped:
+            of_runs = ("by_slice", "epochs", "newest_runs", "_before")
+            new.__dict__.update({name: mine[name] for name in of_runs if name in mine})
+            return new
         run = _appended(self.converged, new.converged) or _appended(self.stopped, new.stopped)
         before = mine.get("by_slice")
-        if run and before and before[-1].runs[-1].number < run[0]:
+        if not run or not before:
+            return new
+        number = run[0]
+        if before[-1].runs[-1].number < number:
             slices = before.copy()
             newest = SliceRun(*run, True) if new.stopped is self.stopped else new._stopped(run)
-            add(slices, newest, new.slices.get(run[0], ""), self.max_epochs)
+            add(slices, newest, new.slices.get(number, ""), self.max_epochs)
             new.__dict__["by_slice"] = slices
             new.__dict__["_before"] = mine.get("epochs") or mine.get("_before")
-        elif "by_slice" in mine and new.converged is self.converged and new.stopped is self.stopped:
-            kept = ("by_slice", "epochs", "hopeless", "newest_runs", "_before")
-            new.__dict__.update({name: mine[name] for name in kept if name in mine})
         return new
 
     @cached_property
@@ -236,8 +316,10 @@ class Belief:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """Lasting changes of Epochs within the window; what older runs showed of the level counts less."""
-        return () if self.job.policy == "zeus" or not self.converged else self.epochs.newest.changes
+        """Lasting changes of Epochs within the window: older runs count less."""
+        if self.job.policy == "zeus" or not self.converged:
+            return ()
+        return self.epochs.changes
 
     @property
     def era(self) -> int:
@@ -246,7 +328,7 @@ class Belief:
         return changes[-1].since if changes else 0
 
     def age(self) -> int:
-        """Runs since the last change of Epochs that were not given up: to the target, or ended below it."""
+        """Runs since the last change of Epochs that were not given up."""
         era = self.era
         missed = sum([n >= era for n, _, _ in self.misses])
         return missed + len(self.converged) - bisect_left(self.converged, (era,))
@@ -259,47 +341,55 @@ class Belief:
         return DeviceInfo(model=model, count=count, energy_source=source, max_power_w=max_power_w)
 
     def target_change(self) -> str | None:
-        """When the target changed and what that means, while few runs to the present one have ended; else None."""
+        """A sentence about a new target, until a few runs to it have ended; then None."""
         after, earlier = self.retargeted
-        if not after or sum(run[0] > after for run in (*self.converged, *self.stopped)) >= TARGET_IS_NEW:
+        runs = sum(number > after for number, _, _ in (*self.converged, *self.stopped))
+        if not after or runs >= TARGET_IS_NEW:
             return None
-        return Why.NEW_TARGET.of(number=after, earlier=earlier, target=self.job.target)
+        return Why.NEW_TARGET.of(run=self.run_of(after), earlier=earlier, target=self.job.target)
 
     def to_json(self) -> str:
-        """One JSON document for a checkpoint. It does not hold what :func:`belief_tag` stands for."""
-        return json.dumps(
-            {
-                "newest": self.newest,
-                "plain": self.plain,
-                "converged": self.converged,
-                "learned": self.learned,
-                "stopped": self.stopped,
-                "exhausted": list(self.exhausted.items()),
-                "slices": list(self.slices.items()),
-                "explored": [[*k, *v] for k, v in self.explored.items()],
-                "listed": list(self.listed.items()),
-                "rates": [[*key, [[n, *rates] for n, rates in entries]] for key, entries in self.rates.items()],
-                "seen": [[*k, n] for k, n in self.seen.items()],
-                "too_large": sorted(self.too_large),
-                "failures": self.failures,
-                "kept_after": self.kept_after,
-                "newest_kept": self.newest_kept,
-                "ran_well": list(self.ran_well.items()),
-                "started": self.started,
-                "recurrences": self.recurrences,
-                "retargeted": self.retargeted,
-                "audits": self.audits,
-                "slice_size": self.slice_size,
-                "device": self.device,
-                **({"starts": self.starts, "served": self.served} if self.starts or self.served else {}),
-            },
-            separators=(",", ":"),
-            allow_nan=False,
-        )
+        """One JSON document for a checkpoint.
+
+        It does not hold what :func:`belief_tag` stands for.
+        """
+        rates = []
+        for key, entries in self.rates.items():
+            rates.append([*key, [[n, *of_run] for n, of_run in entries]])
+        fields: dict[str, object] = {
+            "newest": self.newest,
+            "plain": self.plain,
+            "converged": self.converged,
+            "learned": self.learned,
+            "stopped": self.stopped,
+            "exhausted": list(self.exhausted.items()),
+            "slices": list(self.slices.items()),
+            "explored": [[*key, *end] for key, end in self.explored.items()],
+            "listed": list(self.listed.items()),
+            "rates": rates,
+            "seen": [[*key, n] for key, n in self.newest_there.items()],
+            "too_large": sorted(self.too_large),
+            "failures": self.failures,
+            "kept_after": self.kept_after,
+            "newest_kept": self.newest_kept,
+            "ran_well": list(self.ran_well.items()),
+            "started": self.started,
+            "recurrences": self.recurrences,
+            "retargeted": self.retargeted,
+            "audits": self.audits,
+            "slice_size": self.slice_size,
+            "device": self.device,
+        }
+        if self.starts or self.served:
+            fields |= {"starts": self.starts, "served": self.served}
+        return json.dumps(fields, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, before: Belief, text: str) -> Self:
-        """Read what :meth:`to_json` wrote under the same :func:`belief_tag`. ``before``: the :func:`prior` of it."""
+        """Read what :meth:`to_json` wrote under the same :func:`belief_tag`.
+
+        ``before``: the :func:`prior` of it.
+        """
         d = json.loads(text)
         device = d["device"]
         return cls(
@@ -314,8 +404,11 @@ class Belief:
             slices=dict(d["slices"]),
             explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
             listed=dict(d["listed"]),
-            rates={(b, tuple(w)): tuple((n, Rates(*r)) for n, *r in entries) for b, w, entries in d["rates"]},
-            seen={(b, tuple(w)): n for b, w, n in d["seen"]},
+            rates={
+                (b, tuple(w)): tuple((n, Rates(*r)) for n, *r in entries)
+                for b, w, entries in d["rates"]
+            },
+            newest_there={(b, tuple(w)): n for b, w, n in d["seen"]},
             too_large=frozenset((b, m) for b, m in d["too_large"]),
             failures=tuple(Failure(*f) for f in d["failures"]),
             kept_after=tuple(Kept(*k) for k in d["kept_after"]),
@@ -328,15 +421,16 @@ class Belief:
             slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
             device=(device[0], tuple(device[1]), device[2]) if device else None,
             starts=tuple(StartRun(*run) for run in d.get("starts", ())),
-            served=tuple(Served(*each) for each in d.get("served", ())),
+            served=tuple(Served(*model) for model in d.get("served", ())),
         )
 
 
 def _appended(before: tuple[Run, ...], after: tuple[Run, ...]) -> Run | None:
-    """The last of ``after`` where that is all that differs."""
-    if len(after) != len(before) + 1 or (before and (after[0] is not before[0] or after[-2] is not before[-1])):
+    """The last run of ``after`` if nothing else differs."""
+    if len(after) != len(before) + 1:
         return None
-    return after[-1]
+    same_ends = not before or (after[0] is before[0] and after[-2] is before[-1])
+    return after[-1] if same_ends else None
 
 
 def prior(job: ZeusJob, settings: Mapping[str, Any] | None = None) -> Belief:
@@ -348,10 +442,11 @@ def prior(job: ZeusJob, settings: Mapping[str, Any] | None = None) -> Belief:
 
 
 def belief_tag(belief: Belief) -> str:
-    """All that a belief depends on besides the log: a checkpoint is read only where its tag is equal."""
+    """All that a belief depends on besides the log: a checkpoint of another tag is not read."""
     job = belief.job
     learn_from = sorted(job.learn_from)
-    parts = [VERSION, job.target, job.job_version, job.window, learn_from, job.default_batch_size, job.policy]
+    parts = [VERSION, job.target, job.job_version, job.window, learn_from]
+    parts += [job.default_batch_size, job.policy]
     if belief.excluded:
         parts.append(sorted(belief.excluded))
     return json.dumps(parts)

@@ -1,4 +1,4 @@
-"""Learning from the trial log, ``reduce(learn, trials, prior(job))``: what each kind of trial teaches."""
+"""Learning from the trial log: ``reduce(learn, trials, prior(job))``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import NO_STRIKE, PLAIN, Phase, State, Trial, Where
+from airflow_provider_zeus.model.trial import NO_STRIKE, PLAIN, Phase, State, Trial
 from airflow_provider_zeus.optimizer import starts
-from airflow_provider_zeus.optimizer.belief import RATES_KEPT, RECURRENCES_KEPT, UNKNOWN, Belief, Failure, Kept, Run
+from airflow_provider_zeus.optimizer.belief import (
+    RATES_KEPT,
+    RECURRENCES_KEPT,
+    UNKNOWN,
+    Belief,
+    Failure,
+    Kept,
+    Run,
+)
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
 from airflow_provider_zeus.patience import T
@@ -28,56 +36,56 @@ WELL_KEPT = 4  # newest runs of a size without an error: one more than its strik
 def learn(belief: Belief, trial: Trial) -> Belief:
     """The belief after one more trial. Pure.
 
-    Excluded trials teach nothing at all (:attr:`.Belief.excluded`).
-    Running trials, those without data and those of another ``job_version`` teach nothing; a run that did not use its
-    batch size, as far as can be told, teaches neither Epochs nor rates; one that was measured without a batch size
-    teaches its device alone. Epochs(b) is learnt from conclusive cold runs to the job's current target whose run type
-    is in ``learn_from``; rates from every trial that measured them; feasibility from out of memory, errors and deaths.
+    Excluded trials teach nothing at all (:attr:`.Belief.excluded`). Running trials, those without
+    data and those of another ``job_version`` teach nothing; a run that did not use its batch size,
+    as far as can be told, teaches neither Epochs nor rates; one that was measured without a batch
+    size teaches its device alone. Epochs(b) is learnt from conclusive cold runs to the job's
+    current target whose run type is in ``learn_from``; rates from every trial that measured them;
+    feasibility from out of memory, errors and deaths.
     A run that trained nothing counts as a recurrence.
     """
-    job, n = belief.job, trial.number
-    if n in belief.excluded or trial.state is State.RUNNING or trial.spec["job_version"] != job.job_version:
+    job = belief.job
+    n = trial.number
+    same_version = trial.spec["job_version"] == job.job_version
+    if n in belief.excluded or not same_version or trial.state is State.RUNNING:
         return belief
     if trial.planned.phase is Phase.MEASURED:  # without a batch size
-        device = _newer_device(belief, trial)
-        return belief.changed({"device": device}) if device else belief
+        return belief.changed(_newer_device(belief, trial))
     counted = _counted(belief, trial)
     if not trial.state.teaches:
-        return belief.changed(counted) if counted else belief
+        return belief.changed(counted)
     bypassed = trial.observation.bypassed is not None
     in_vain = trial.state.died or trial.state is State.NO_METRIC or bypassed
+    # trials may arrive in any order: the highest number is the newest one
     changes: dict[str, object] = {"newest": max((n, in_vain), belief.newest), **counted}
     _learn_feasible(belief, trial, changes)
     if not trial.state.died:
         changes["plain"] = max((n, PLAIN in trial.observation.reasons), belief.plain)
-    if not same_target(trial, job):
+    to_target = same_target(trial, job)
+    if not to_target:
         earlier = str(trial.spec["target"])[:_MOST_TARGET]
         changes["retargeted"] = max((n, earlier), belief.retargeted)
-    if bypassed:
-        return belief.changed(changes)
-    _learn_rates(belief, trial, changes)
-    if same_target(trial, job) and trial.origin.run_type in job.learn_from:
-        if (of_start := starts.start_run(trial)) is not None:
-            changes["starts"] = _newest(belief.starts, of_start, job.window)
-        if trial.state.conclusive:
-            _learn_epochs(belief, trial, changes)
+    if not bypassed:
+        _learn_rates(belief, trial, changes)
+        if to_target and trial.origin.run_type in job.learn_from:
+            _learn_run(belief, trial, changes)
     return belief.changed(changes)
 
 
 def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
-    """The belief with the rates of these trials in place of its own: they are the same trials, re-costed."""
-    known = replace(belief, rates={})
+    """The belief with the rates of these trials, the same ones re-costed, in place of its own."""
+    recosted = replace(belief, rates={})
     for trial in trials:
-        if trial.number in belief.excluded:
+        if trial.number in belief.excluded or trial.planned.phase is Phase.MEASURED:
             continue
-        told = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
+        teaches = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
         same_version = trial.spec["job_version"] == belief.job.job_version
-        if same_version and told and trial.planned.phase is not Phase.MEASURED:
+        if same_version and teaches:
             changes: dict[str, object] = {}
-            _learn_rates(known, trial, changes)
+            _learn_rates(recosted, trial, changes)
             if "rates" in changes:
-                known = replace(known, rates=changes["rates"])  # type: ignore[arg-type]
-    return known
+                recosted = replace(recosted, rates=changes["rates"])  # type: ignore[arg-type]
+    return recosted
 
 
 def same_target(trial: Trial, job: ZeusJob) -> bool:
@@ -92,94 +100,132 @@ def same_target(trial: Trial, job: ZeusJob) -> bool:
 
 
 def _counted(belief: Belief, trial: Trial) -> dict[str, object]:
-    """The fields that a further recurrence changes. All tries of a run are one, numbered by the first of its trials.
+    """The fields that a further recurrence changes.
 
-    Retries follow soon: a run that is cleared after :data:`RECURRENCES_KEPT` others counts once more.
+    All tries of a run are one, numbered by the first of its trials.
+
+    Retries follow soon: a run that is cleared after :data:`RECURRENCES_KEPT` others counts once
+    more.
     """
-    n, name = trial.number, short(trial.recurrence)
-    known = {of: first for first, of in belief.started}
+    n = trial.number
+    name = short(trial.recurrence)
+    firsts = {of: first for first, of in belief.started}
     if trial.origin.run_type not in belief.job.learn_from:
         return {}
-    if n >= known.get(name, n + 1):
+    if n >= firsts.get(name, n + 1):
         return {}
-    started = sorted((first, of) for of, first in {**known, name: n}.items())
-    recurrences = belief.recurrences + (name not in known)
+    started = sorted((first, of) for of, first in {**firsts, name: n}.items())
+    recurrences = belief.recurrences + (name not in firsts)
     return {"recurrences": recurrences, "started": tuple(started[-RECURRENCES_KEPT:])}
 
 
 def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    """Errors, deaths and out of memory, and what ended without them."""
-    n, b, state, run = trial.number, trial.batch_size, trial.state, short(trial.recurrence)
+    """Learn from errors, deaths and out of memory, and from trials without them."""
+    n = trial.number
+    b = trial.batch_size
+    state = trial.state
+    run = short(trial.recurrence)
     if trial.planned.phase is Phase.AUDIT:
         changes["audits"] = (belief.audits[0] + 1, max(belief.audits[1], n))
     if trial.observation.out_of_memory:
         model = trial.observation.device_model or UNKNOWN
         changes["too_large"] = belief.too_large | {(b, model)}
     elif not state.died:
-        well = _newest_numbers(belief.ran_well.get(b, ()), n)
-        changes["ran_well"] = {**belief.ran_well, b: well}
+        well = sorted({*belief.ran_well.get(b, ()), n})
+        changes["ran_well"] = {**belief.ran_well, b: tuple(well[-WELL_KEPT:])}
     elif _began(trial):
-        of_start = state is State.FAILED and trial.planned.start not in (None, Start.COLD)  # see starts.start_run
+        # see starts.start_run
+        of_start = state is State.FAILED and trial.planned.start not in (None, Start.COLD)
         failure = Failure(n, b, run, not of_start and NO_STRIKE not in trial.observation.reasons)
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
     if not state.kept_model:
         return
     changes["newest_kept"] = max(n, belief.newest_kept)
-    if trial.key.attempt > 1 or trial.origin.try_number > 1:  # else nothing of its run came before it
+    # else nothing of its run came before it
+    if trial.key.attempt > 1 or trial.origin.try_number > 1:
         changes["kept_after"] = _newest(belief.kept_after, Kept(n, b, run), KEPT_AFTER)
 
 
 def _began(trial: Trial) -> bool:
     """Whether a training began under a trial that died.
 
-    None did where nothing ever reported to it: for example, its task waited for a full pool until the lease was over.
+    None did if nothing ever reported to it: for example, its task waited for a full pool until the
+    lease was over.
     """
-    seen = trial.observation
-    return trial.state is not State.ABANDONED or seen.start_id is not None or seen.time_s is not None
+    observation = trial.observation
+    return (
+        trial.state is not State.ABANDONED
+        or observation.start_id is not None
+        or observation.time_s is not None
+    )
 
 
-def _newest_numbers(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
-    return tuple(sorted({*numbers, number}))[-WELL_KEPT:]
-
-
-def _newer_device(belief: Belief, trial: Trial) -> tuple[int, Where, float | None] | None:
-    """What the belief keeps of the device of a trial; None if the trial names none, or a newer one has."""
+def _newer_device(belief: Belief, trial: Trial) -> dict[str, object]:
+    """The field that the device of a trial changes, unless a newer trial has named one."""
     where = trial.observation.where
     if where is None:
-        return None
+        return {}
     if belief.device is not None and trial.number <= belief.device[0]:
-        return None
-    return trial.number, where, trial.observation.max_power_w
+        return {}
+    return {"device": (trial.number, where, trial.observation.max_power_w)}
 
 
 def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
     """Rates; device and size of the slice."""
-    o, n, b, rates = trial.observation, trial.number, trial.batch_size, Rates.of(trial.observation)
+    o = trial.observation
+    n = trial.number
+    b = trial.batch_size
+    rates = Rates.of(trial.observation)
     where = o.where
+    changes |= _newer_device(belief, trial)
     if where is not None:
-        device = _newer_device(belief, trial)
-        if device is not None:
-            changes["device"] = device
-        if trial.state.conclusive and n > belief.seen.get((b, where), 0):
-            changes["seen"] = {**belief.seen, (b, where): n}
+        if trial.state.conclusive and n > belief.newest_there.get((b, where), 0):
+            changes["newest_there"] = {**belief.newest_there, (b, where): n}
         if rates is not None:
             key = b, where
-            changes["rates"] = {**belief.rates, key: _newest(belief.rates.get(key, ()), (n, rates), RATES_KEPT)}
-    size = o.samples_per_epoch
-    if not size and o.samples and o.epochs and trial.state.conclusive:
-        size = o.samples / o.epochs
+            changes["rates"] = {
+                **belief.rates,
+                key: _newest(belief.rates.get(key, ()), (n, rates), RATES_KEPT),
+            }
+    size = _slice_size(trial)
     if size and (belief.slice_size is None or n > belief.slice_size[0]):
         changes["slice_size"] = (n, size)
 
 
+def _slice_size(trial: Trial) -> float | None:
+    """Samples of an epoch as the trial reported them, else as many as its epochs took."""
+    observation = trial.observation
+    if observation.samples_per_epoch or not trial.state.conclusive:
+        return observation.samples_per_epoch
+    if not observation.samples or not observation.epochs:
+        return None
+    return observation.samples / observation.epochs
+
+
+def _learn_run(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
+    """The start of a run to the job's target, and its epochs."""
+    of_start = starts.start_run(trial)
+    if of_start is not None:
+        changes["starts"] = _newest(belief.starts, of_start, belief.job.window)
+    if trial.state.conclusive:
+        _learn_epochs(belief, trial, changes)
+
+
 def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
-    n, b, epochs, window = trial.number, trial.batch_size, trial.observation.epochs, belief.job.window
-    if (told := starts.served(trial, belief.job)) is not None:
-        changes["served"] = _newest(belief.served, told, window)
+    n = trial.number
+    b = trial.batch_size
+    epochs = trial.observation.epochs
+    window = belief.job.window
+    model_served = starts.served(trial, belief.job)
+    if model_served is not None:
+        changes["served"] = _newest(belief.served, model_served, window)
     reached = trial.state is State.CONVERGED
-    if starts.is_cold(trial) and (epochs or not reached):
+    # one that reached its target before its first epoch teaches nothing
+    is_run = bool(epochs) or not reached
+    if starts.is_cold(trial) and is_run:
         slices = {**belief.slices, n: slice_name(trial)}
-        most, exhausted = most_epochs(trial), belief.exhausted
+        most = most_epochs(trial)
+        exhausted = belief.exhausted
         if most is not None:
             exhausted = {**exhausted, n: most}
         changes |= _with_run(belief, (n, b, epochs or 0.0), slices, exhausted, reached=reached)
@@ -193,21 +239,34 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
 
 
 def _with_run(
-    belief: Belief, run: Run, slices: Mapping[int, str], exhausted: Mapping[int, float], *, reached: bool
+    belief: Belief,
+    run: Run,
+    slices: Mapping[int, str],
+    exhausted: Mapping[int, float],
+    *,
+    reached: bool,
 ) -> dict[str, object]:
     """The fields that one more run changes; its results may come in any order."""
-    window, converged, stopped = belief.job.window, belief.converged, belief.stopped
+    window = belief.job.window
+    converged = belief.converged
+    stopped = belief.stopped
     if belief.job.policy == "zeus":
-        name, runs = ("converged", converged) if reached else ("stopped", stopped)
-        return {name: _newest(runs, run, window)}
-    if any(known[0] == run[0] for known in (*converged, *stopped)):  # the same trial again
+        if reached:
+            return {"converged": _newest(converged, run, window)}
+        return {"stopped": _newest(stopped, run, window)}
+    if any(other[0] == run[0] for other in (*converged, *stopped)):  # the same trial again
         return {}
     fields: dict[str, object] = {}
     if reached:
         learned = belief.learned + 1
-        # half a window is forgotten at once, since all that follows from older runs has to be computed again
-        keep = learned if learned < window else window + (learned - window) % max(window // 2, 1)
-        fields["learned"], fields["converged"] = learned, (converged := _newest(converged, run, keep))
+        keep = learned
+        if learned >= window:
+            # half a window is forgotten at once, since all that follows from older runs has to be
+            # computed again
+            keep = window + (learned - window) % max(window // 2, 1)
+        converged = _newest(converged, run, keep)
+        fields["learned"] = learned
+        fields["converged"] = converged
     else:
         fields["stopped"] = stopped = _newest(stopped, run, window)
         fields["exhausted"] = {n: exhausted[n] for n, _, _ in stopped if n in exhausted}
@@ -217,7 +276,7 @@ def _with_run(
 
 
 def _newest(entries: tuple[T, ...], entry: T, keep: int) -> tuple[T, ...]:
-    """``entries`` (ordered by trial number, their first item) with ``entry``; the ``keep`` newest of them."""
+    """The ``keep`` newest of ``entries`` (ascending by their first item) and ``entry``."""
     if not entries or entries[-1][0] <= entry[0]:  # type: ignore[index]
         return (*entries, entry)[-keep:]
     grown = list(entries)

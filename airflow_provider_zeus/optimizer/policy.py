@@ -1,7 +1,8 @@
 """``choose``: the next decision of a job, under both policies.
 
-``choose`` is pure: job, belief, device, running trials and a seed give one decision, with its reason as text. The
-default policy is in ``knowledge_gradient/policy.py``, the policy ``"zeus"`` in ``thompson.py``.
+``choose`` is pure: job, belief, device, running trials and a seed give one decision, with its
+reason as text. The default policy is in ``knowledge_gradient/policy.py``,
+the policy ``"zeus"`` in ``thompson.py``.
 """
 
 from __future__ import annotations
@@ -10,23 +11,35 @@ import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Lineage, Phase, PlannedAttempt, ProfileSample, Trial
+from airflow_provider_zeus.model.trial import (
+    Decision,
+    DeviceInfo,
+    Lineage,
+    Phase,
+    PlannedAttempt,
+    ProfileSample,
+    Trial,
+)
 from airflow_provider_zeus.optimizer import thompson
-from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs, epoch_costs_elsewhere, translated
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief, belief_tag, prior
+from airflow_provider_zeus.optimizer.arms import (
+    Arm,
+    arms_of,
+    epoch_costs,
+    epoch_costs_elsewhere,
+    translated,
+)
+from airflow_provider_zeus.optimizer.belief import Belief, belief_tag, model_of, prior
 from airflow_provider_zeus.optimizer.learn import learn
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.reasons import Why
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.slices import short
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
 __all__ = ["Belief", "belief_tag", "choose", "decision_seed", "fallback", "learn", "prior"]
 
@@ -41,22 +54,34 @@ def decision_seed(job_id: str, number: int, seed: int = 0) -> int:
 
 
 def fallback(job: ZeusJob, *, why: str, finish_by_s: float | None = None) -> Decision:
-    """The decision where the log cannot be read: the default batch size without a bound."""
+    """The decision if the log cannot be read: the default batch size without a bound."""
     if not job.chooses_size:
         return measured(job, why=why)
     b = job.default_batch_size
-    in_time = None if finish_by_s is None else InTime(finish_by_s=finish_by_s)
-    start = Start.COLD if job.chooses_start else None
-    attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, in_time=in_time, start=start)
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.FALLBACK, why=why, start=_cold(job))
+    if finish_by_s is not None:
+        attempt = replace(attempt, in_time=InTime(finish_by_s=finish_by_s))
     return Decision(attempts=(attempt,), seed=0, policy=job.policy, stand_in=_smaller(job, b))
 
 
-def measured(job: ZeusJob, seed: int = 0, *, why: str = "") -> Decision:
-    """The decision of a job that names no batch sizes."""
+def _cold(job: ZeusJob) -> Start | None:
+    """The start of an attempt that no earlier model takes part in; None: the job has no starts."""
+    return Start.COLD if job.chooses_start else None
+
+
+def measured(job: ZeusJob, seed: int = 0, *, why: str = "", policy: str = "none") -> Decision:
+    """The decision of a job that names no batch sizes.
+
+    ``policy``: ``OUTSIDE`` if the task does not know Zeus.
+    """
     tuned = "; its power limit is tuned by its optimizer steps" if job.mode != "measure" else ""
     why = why or f"No batch size is chosen: the task runs as it is, and is measured{tuned}."
-    attempt = PlannedAttempt(batch_size=None, phase=Phase.MEASURED, why=why)  # type: ignore[arg-type]
-    return Decision(attempts=(attempt,), seed=seed, policy="none")
+    attempt = PlannedAttempt(
+        batch_size=None,  # type: ignore[arg-type]
+        phase=Phase.MEASURED,
+        why=why,
+    )
+    return Decision(attempts=(attempt,), seed=seed, policy=policy)
 
 
 @own_arithmetic()
@@ -76,42 +101,59 @@ def choose(
     lineage: Lineage | None = None,
     recurrence: Sequence[str] = (),
 ) -> Decision:
-    """Decide the next recurrence: a bounded exploratory attempt and the incumbent after it, or the incumbent alone.
+    """Decide the next recurrence: a bounded try and the incumbent after it, or that alone.
 
-    An incumbent from the earlier model is bounded, and the best pair of another start follows it. Where none is tried
-    or pinned there is a stand-in, for the case that the last attempt does not fit into memory. Behind another size than
-    the default there is a relief, the default, for the case that it fails. Where such a size has failed in an earlier
-    try of this run, or in the newest runs, which kept no model, the default runs alone.
+    An incumbent from the earlier model is bounded, and the best pair of another start follows it.
+    If none is tried or pinned there is a stand-in, for a last attempt that does not fit into
+    memory. Behind another size than the default there is a relief, the default, for an attempt
+    that fails. If such a size has failed in an earlier try of this run, or in the newest
+    runs, which kept no model, the default runs alone.
 
     :param profiles: profile samples of this job on this device.
     :param device: device of the recurrence; default that of the newest trial.
     :param running: the job's open trials (section 4.4, concurrent submissions).
     :param seed: seed of the decision; see :func:`decision_seed`.
-    :param settings: live settings; all are read but ``excluded``, which the belief knows. ``pinned_by``: what pins it,
-        where that is none of them.
-    :param run_type: run type of the recurrence; one that is not in ``job.learn_from`` explores nothing.
-    :param runs_left: recurrences after this one, where the schedule says so; ``job.expected_runs`` comes first. None:
-        many. The policy "zeus" does not use it.
-    :param finish_by_s: when the recurrence has to end [s since the epoch]; None: no deadline. The policy "zeus" does
-        not use it to choose a batch size; its power limit is chosen by it.
+    :param settings: live settings; all are read but ``excluded``, which the belief knows.
+        ``pinned_by``: the name of the pin, if it is none of them.
+    :param run_type: run type of the recurrence;
+        one that is not in ``job.learn_from`` explores nothing.
+    :param runs_left: recurrences after this one, if the schedule says so; ``job.expected_runs``
+        comes first. None: many. The policy "zeus" does not use it.
+    :param finish_by_s: when the recurrence has to end [s since the epoch]; None: no deadline. The
+        policy "zeus" does not use it to choose a batch size; its power limit is chosen by it.
     :param now_s: the present time, of the same clock.
     :param lineage: the earlier model of the recurrence, which a job with ``starts`` may start from.
-    :param recurrence: names the run that is decided (:attr:`.Trial.recurrence`): its earlier tries may have failed.
+    :param recurrence: names the run that is decided (:attr:`.Trial.recurrence`):
+        its earlier tries may have failed.
     """
     if not job.chooses_size:
         return measured(job, seed)
+    settings = settings or {}
+    obstacle = _obstacle(job, running, settings, run_type)
+    here = device or belief.last_device()
     times = None
     if finish_by_s is not None:
         from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-        times = RunTimes.of(job, belief, device or belief.last_device(), profiles, finish_by_s - now_s)
-    held = _held(job, running, settings or {}, run_type)
-    decision = _decided(
-        job, belief, profiles, device, running, seed, settings or {}, held, runs_left, times, lineage, recurrence
-    )
-    if changed := belief.target_change():
-        first, *after = decision.attempts
-        decision = replace(decision, attempts=(replace(first, why=f"{first.why} {changed}"), *after))
+        times = RunTimes.of(job, belief, here, profiles, finish_by_s - now_s)
+    situation = Situation(job, belief, device, profiles, obstacle, lineage=lineage)
+    if settings.get("pin_batch_size") in job.batch_sizes:
+        attempt = _pinned(situation, settings)
+        decision = Decision(attempts=(attempt,), seed=seed, policy=job.policy)
+    else:
+        situation = situation._replace(device=here, runs_left=runs_left, times=times)
+        safe = _Safe(job, belief, here, profiles)
+        alone = _asked_audit(job, belief, running, settings)
+        if alone is None:
+            alone = safe.alone(recurrence)
+        if alone is not None:
+            attempts: tuple[PlannedAttempt, ...] = (alone,)
+        elif job.policy == "zeus":
+            attempts = thompson.recommend(situation, seed)
+        else:
+            attempts = _by_gradient(situation)
+        decision = safe.decision(attempts, seed)
+    decision = _with_target_change(_sized(decision, belief), belief)
     if finish_by_s is None:
         return decision
     from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import in_time
@@ -119,76 +161,63 @@ def choose(
     return in_time(decision, times, finish_by_s)
 
 
-def _decided(
-    job: ZeusJob,
-    belief: Belief,
-    profiles: Sequence[ProfileSample],
-    device: DeviceInfo | None,
-    running: Sequence[Trial],
-    seed: int,
-    settings: Mapping[str, Any],
-    held: str | None,
-    runs_left: int | None,
-    times: RunTimes | None,
-    lineage: Lineage | None,
-    recurrence: Sequence[str],
-) -> Decision:
-    """The decision of :func:`choose`, whose attempts say nothing about time yet. ``held``: why none may be a try."""
-    pinned = settings.get("pin_batch_size")
-    if pinned is not None and pinned in job.batch_sizes:
-        why = Why.PINNED.of(b=pinned, by=settings.get("pinned_by", "a live setting"))
-        start = None
-        if job.chooses_start:
-            from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
+def _with_target_change(decision: Decision, belief: Belief) -> Decision:
+    """The decision, whose first attempt says that the target has changed while that is new."""
+    sentence = belief.target_change()
+    if sentence is None:
+        return decision
+    first, *after = decision.attempts
+    first = replace(first, why=f"{first.why} {sentence}")
+    return replace(decision, attempts=(first, *after))
 
-            known = start_policy.recommend(job, belief, device, profiles, held, lineage=lineage, only=pinned)
-            start = known[0].start
-        attempt = PlannedAttempt(batch_size=pinned, phase=Phase.PINNED, why=why, start=start)
-        return _sized(Decision(attempts=(attempt,), seed=seed, policy=job.policy), belief)
-    device = device or belief.last_device()
-    safe = _Safe(job, belief, device, profiles)
-    asked_after = settings.get("audit_after")  # a trial's number: an audit is asked for, unless a newer one has run
-    asked = asked_after is not None and belief.audits[1] <= asked_after
-    if asked and not any(t.planned.phase is Phase.AUDIT for t in running):
-        b = job.default_batch_size
-        attempts: tuple[PlannedAttempt, ...] = (
-            PlannedAttempt(
-                batch_size=b,
-                phase=Phase.AUDIT,
-                why=Why.AUDIT_ASKED.of(b=b),
-                start=Start.COLD if job.chooses_start else None,
-            ),
-        )
-    elif (alone := safe.alone(recurrence)) is not None:
-        attempts = (alone,)
-    elif job.policy == "zeus":
-        attempts = thompson.recommend(job, belief, device, profiles, held, seed)
-    else:
-        from airflow_provider_zeus.optimizer.knowledge_gradient.policy import recommend
 
-        if job.expected_runs is not None:
-            runs_left = max(job.expected_runs - belief.recurrences - 1, 0)
-        if job.chooses_start:
-            from airflow_provider_zeus.optimizer.knowledge_gradient.start_policy import recommend as recommend_pair
+def _by_gradient(situation: Situation) -> tuple[PlannedAttempt, ...]:
+    """The attempts under the policy ``"knowledge_gradient"``."""
+    # numpy: only this policy needs it
+    from airflow_provider_zeus.optimizer.knowledge_gradient import policy, start_policy
 
-            attempts = recommend_pair(job, belief, device, profiles, held, runs_left, times, lineage=lineage)
-        else:
-            attempts = recommend(job, belief, device, profiles, held, runs_left, times)
-    decision = Decision(attempts=attempts, seed=seed, policy=job.policy)
-    if len(attempts) == 1 or not attempts[0].tried:
-        last, model = attempts[-1], UNKNOWN if device is None else device.model
-        barred = belief.barred(model, [b for b in job.batch_sizes if b < last.batch_size])
-        stand_in = _smaller(job, last.batch_size, belief.reached, barred)
-        decision = replace(decision, stand_in=stand_in and replace(stand_in, start=last.start))
-    decision = replace(decision, reliefs=safe.reliefs(decision))
-    return _sized(decision, belief)
+    job = situation.job
+    if job.expected_runs is not None:
+        runs_left = max(job.expected_runs - situation.belief.recurrences - 1, 0)
+        situation = situation._replace(runs_left=runs_left)
+    if job.chooses_start:
+        return start_policy.recommend(situation)
+    return policy.recommend(situation)
+
+
+def _pinned(situation: Situation, settings: Mapping[str, Any]) -> PlannedAttempt:
+    """The attempt of a pinned size. From the start that is best for it."""
+    b = settings["pin_batch_size"]
+    why = Why.PINNED.of(b=b, by=settings.get("pinned_by", "a live setting"))
+    attempt = PlannedAttempt(batch_size=b, phase=Phase.PINNED, why=why)
+    if not situation.job.chooses_start:
+        return attempt
+    from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
+
+    planned = start_policy.recommend(situation, only=b)
+    return replace(attempt, start=planned[0].start)
+
+
+def _asked_audit(
+    job: ZeusJob, belief: Belief, running: Sequence[Trial], settings: Mapping[str, Any]
+) -> PlannedAttempt | None:
+    """The audit that a person asked for, unless one runs or a newer one has run."""
+    asked_after = settings.get("audit_after")  # a trial's number
+    if asked_after is None or belief.audits[1] > asked_after:
+        return None
+    if any(trial.planned.phase is Phase.AUDIT for trial in running):
+        return None
+    b = job.default_batch_size
+    why = Why.AUDIT_ASKED.of(b=b)
+    return PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=why, start=_cold(job))
 
 
 @dataclass(frozen=True, slots=True)
 class _Safe:
-    """What runs where another batch size has failed, or may fail: the default, cold and unbounded.
+    """The safe attempt after another batch size has failed: the default, cold and unbounded.
 
-    Where the default may not run or has failed too, it is the best known of the other sizes that reached the target.
+    If the default may not run or has failed too, it is the best known of the other sizes that
+    reached the target.
     """
 
     job: ZeusJob
@@ -196,25 +225,44 @@ class _Safe:
     device: DeviceInfo | None
     profiles: Sequence[ProfileSample]
 
+    def decision(self, attempts: tuple[PlannedAttempt, ...], seed: int) -> Decision:
+        """The attempts, with those for a last one that does not fit into memory or fails."""
+        decision = Decision(attempts=attempts, seed=seed, policy=self.job.policy)
+        # a try needs no stand-in: the incumbent runs after it
+        if len(attempts) == 1 or not attempts[0].tried:
+            last = attempts[-1]
+            smaller = [b for b in self.job.batch_sizes if b < last.batch_size]
+            barred = self.belief.barred(model_of(self.device), smaller)
+            stand_in = _smaller(self.job, last.batch_size, self.belief.reached, barred)
+            if stand_in is not None:
+                decision = replace(decision, stand_in=replace(stand_in, start=last.start))
+        return replace(decision, reliefs=self.reliefs(decision))
+
     def alone(self, recurrence: Sequence[str]) -> PlannedAttempt | None:
-        """The only attempt of a run after a failure of another size than the default; None where there was none."""
-        belief, default = self.belief, self.job.default_batch_size
+        """The only attempt of a run after another size than the default failed; else None."""
+        belief = self.belief
+        default = self.job.default_batch_size
         in_run = belief.failed_in(short(recurrence)) if recurrence else frozenset[int]()
-        failed, sentence = in_run, Why.FAILED_IN_RUN
+        failed = in_run
+        sentence = Why.FAILED_IN_RUN
         if not failed - {default}:
-            failed, sentence = belief.failed_lately, Why.FAILED_LATELY
+            failed = belief.failed_lately
+            sentence = Why.FAILED_LATELY
         if not failed - {default}:
             return None
-        b, which = default, Why.DEFAULT
+        b = default
+        which = Why.DEFAULT
         if default in self._barred:
             b, which = self._instead_of_default(failed)
         sizes = ", ".join(map(str, sorted(failed)))
-        return self._attempt(b, Why.TAKES.of(held=sentence.of(sizes=sizes), b=f"{b}, {which.of()}"))
+        return self._attempt(
+            b, Why.TAKES.of(obstacle=sentence.of(sizes=sizes), b=f"{b}, {which.of()}")
+        )
 
     def _instead_of_default(self, failed: Collection[int]) -> tuple[int, Why]:
-        """The size that runs alone where the default may not: the best other one, else the nearest smaller one.
+        """The size that runs alone if the default may not: the best other, else the next smaller.
 
-        The default where there is neither.
+        The default if there is neither.
         """
         default = self.job.default_batch_size
         other = self._best_other({*failed, default})
@@ -226,8 +274,9 @@ class _Safe:
         return default, Why.DEFAULT
 
     def reliefs(self, decision: Decision) -> tuple[PlannedAttempt, ...]:
-        """The attempts of which one runs where the last one of the decision fails; none after the default."""
-        default, last = self.job.default_batch_size, decision.attempts[-1].batch_size
+        """The attempts for a last one that fails: one of them runs. None after the default."""
+        default = self.job.default_batch_size
+        last = decision.attempts[-1].batch_size
         planned = {attempt.batch_size for attempt in decision.in_order}
         sizes = [] if default == last or default in self._barred else [default]
         if not sizes or default in planned:  # it may have failed itself when a relief is needed
@@ -236,27 +285,32 @@ class _Safe:
         if last == default and decision.stand_in is None:
             return ()
         names = {b: (Why.DEFAULT if b == default else Why.BEST_OTHER).of() for b in sizes}
-        return tuple(self._attempt(b, Why.RELIEF.of(b=last, relief=b, which=names[b]), usual=True) for b in sizes)
+        return tuple(
+            self._attempt(b, Why.RELIEF.of(b=last, relief=b, which=names[b]), usual=True)
+            for b in sizes
+        )
 
     @property
     def _barred(self) -> frozenset[int]:
-        model = UNKNOWN if self.device is None else self.device.model
-        return self.belief.barred(model, self.job.batch_sizes)
+        return self.belief.barred(model_of(self.device), self.job.batch_sizes)
 
     def _best_other(self, without: Collection[int]) -> int | None:
-        """The cheapest size that reached the target and may run; None where there is none."""
+        """The cheapest size that reached the target and may run; None if there is none."""
         sizes = self.belief.reached.intersection(self.job.batch_sizes) - self._barred - set(without)
         arms = self._arms(Weights.of(self.job, self.device)) if sizes else {}
         return min(sizes, key=lambda b: (arms[b].mean if b in arms else math.inf, b), default=None)
 
     def _attempt(self, b: int, why: str, *, usual: bool = False) -> PlannedAttempt:
-        arm = self._arms(Weights(0.0, 1.0, time_alone=True)).get(b) if usual else None
+        usual_s = None
+        if usual:
+            times = self._arms(Weights(0.0, 1.0, time_alone=True))
+            usual_s = times[b].mean if b in times else None
         return PlannedAttempt(
             batch_size=b,
             phase=Phase.INCUMBENT if b in self.belief.reached else Phase.EXPLORE,
             why=why,
-            start=Start.COLD if self.job.chooses_start else None,
-            usual_s=None if arm is None else arm.mean,
+            start=_cold(self.job),
+            usual_s=usual_s,
         )
 
     def _arms(self, weights: Weights) -> dict[int, Arm]:
@@ -268,37 +322,49 @@ class _Safe:
 def _smaller(
     job: ZeusJob, b: int, reached: Collection[int] = (), barred: Collection[int] = ()
 ) -> PlannedAttempt | None:
-    """The attempt where ``b`` does not fit into memory: the next smaller size, first of those that reached the target.
+    """The attempt if ``b`` does not fit into memory; None if no smaller size may run.
 
-    None where no smaller size may run.
+    The next smaller size that reached the target, else the next smaller one.
     """
-    fit = [s for s in job.batch_sizes if s < b and s not in barred]
-    known = [s for s in fit if s in reached]
+    smaller = [size for size in job.batch_sizes if size < b]
+    fit = [size for size in smaller if size not in barred]
+    proven = [size for size in fit if size in reached]
     if not fit:
         return None
-    why = (Why.SMALLER_KNOWN if known else Why.SMALLER).of(b=b)
-    return PlannedAttempt(batch_size=max(known or fit), phase=Phase.INCUMBENT if known else Phase.EXPLORE, why=why)
+    why = (Why.SMALLER_KNOWN if proven else Why.SMALLER).of(b=b)
+    return PlannedAttempt(
+        batch_size=max(proven or fit), phase=Phase.INCUMBENT if proven else Phase.EXPLORE, why=why
+    )
 
 
 def _sized(decision: Decision, belief: Belief) -> Decision:
-    """The decision with the size of the newest slice in its attempts: an attempt without a step needs it."""
+    """The decision with the newest slice's size: an attempt without a step needs it."""
     if belief.slice_size is None:
         return decision
     size = belief.slice_size[1]
-    attempts = tuple(replace(attempt, bound_samples_per_epoch=size) for attempt in decision.attempts)
+    attempts = tuple(
+        replace(attempt, bound_samples_per_epoch=size) for attempt in decision.attempts
+    )
     stand_in = decision.stand_in and replace(decision.stand_in, bound_samples_per_epoch=size)
     reliefs = tuple(replace(attempt, bound_samples_per_epoch=size) for attempt in decision.reliefs)
     return replace(decision, attempts=attempts, stand_in=stand_in, reliefs=reliefs)
 
 
-def _held(job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None) -> str | None:
-    """Why no other batch size may be tried now; None where one may."""
+def _obstacle(
+    job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None
+) -> str | None:
+    """Why no other batch size may be tried now; None if one may."""
     if settings.get("pause_exploration"):
         return Why.PAUSED.of()
     if run_type is not None and run_type not in job.learn_from:
         return Why.RUN_TYPE.of(run_type=run_type)
-    # concurrent runs of Thompson sampling draw different sizes; under the other policy they would try the same one
-    sampled = job.policy != "zeus"
-    tries = [t for t in running if t.planned.phase.exploring or (sampled and t.planned.tried)]
-    other = next(iter([*tries, *(t for t in running if t.planned.phase is Phase.AUDIT)]), None)
-    return None if other is None else Why.OTHER_RUN.of(b=other.batch_size)
+    # concurrent runs of Thompson sampling draw different sizes; under the other policy they would
+    # try the same one
+    tries = [trial for trial in running if trial.planned.phase.exploring]
+    if job.policy != "zeus":
+        planned = [(trial, trial.planned) for trial in running]
+        tries = [trial for trial, plan in planned if plan.phase.exploring or plan.tried]
+    audits = [trial for trial in running if trial.planned.phase is Phase.AUDIT]
+    for other in (*tries, *audits):
+        return Why.OTHER_RUN.of(b=other.batch_size)
+    return None

@@ -1,7 +1,8 @@
-"""Posteriors of Epochs(b), EpochCost(b) [J] and their product for each batch size, in one form for both policies.
+"""Posteriors of Epochs(b), EpochCost(b) [J] and their product, for both policies.
 
-Under ``"zeus"`` Epochs(b) has the Gaussian posterior of its mean (Algorithm 2), under ``"knowledge_gradient"`` that of
-the Gaussian process, whose median the policy compares. Only the latter imports numpy, lazily.
+Under ``"zeus"`` Epochs(b) has the Gaussian posterior of its mean (Algorithm 2), under
+``"knowledge_gradient"`` that of the Gaussian process, whose median the policy compares.
+Only the latter imports numpy, lazily.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ NOWHERE = "its EpochCost was not measured on any device"
 
 @contextmanager
 def own_arithmetic() -> Iterator[None]:
-    """Compute by numpy's defaults: a DAG file may have made underflow an error (``np.seterr``). Also a decorator."""
+    """Compute by numpy's defaults: a DAG file may have made underflow an error (``np.seterr``).
+
+    Also a decorator.
+    """
     numpy = sys.modules.get("numpy")
     if numpy is None:  # what has not been imported is as it was made
         yield
@@ -32,12 +36,16 @@ def own_arithmetic() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """One batch size on one device. Costs are joules of Eq. 2, seconds where nothing measures energy."""
+    """One batch size on one device.
+
+    Costs are joules of Eq. 2, seconds if nothing measures energy.
+    """
 
     epochs: Estimate
     epoch_cost: Estimate
     cost: Estimate  # of a run to the target
-    measured: bool  # whether EpochCost was measured on this device; otherwise it is another GPU's, shifted
+    # whether EpochCost was measured on this device; otherwise it is another GPU's, shifted
+    measured: bool
 
 
 def posteriors(
@@ -50,13 +58,20 @@ def posteriors(
 
     :param here: EpochCost [J] measured on this device, by batch size (``arms.epoch_costs``).
     :param there: the same on another device, at the same weights (``arms.epoch_costs_elsewhere``).
-    :param loads: share of MAXPOWER that training drew on this device, by batch size (``arms.loads``).
+    :param loads: share of MAXPOWER that training drew on this device,
+        by batch size (``arms.loads``).
     """
     own = {b for _, b, _ in (*belief.converged, *belief.stopped)}
     sizes = sorted({*belief.job.batch_sizes, *own})
-    found = _of_arms(belief, sizes, here, there) if belief.job.policy == "zeus" else _of_gp(belief, here, there, loads)
+    if belief.job.policy == "zeus":
+        by_size = _of_arms(belief, sizes, here, there)
+    else:
+        by_size = _of_gp(belief, here, there, loads)
     gone = Estimate.missing("its runs are older than the last change of the data")
-    return {b: found.get(b) or Posterior(epochs=gone, epoch_cost=gone, cost=gone, measured=False) for b in sizes}
+    return {
+        b: by_size.get(b) or Posterior(epochs=gone, epoch_cost=gone, cost=gone, measured=False)
+        for b in sizes
+    }
 
 
 def _of_arms(
@@ -64,39 +79,48 @@ def _of_arms(
 ) -> dict[int, Posterior]:
     arms = arms_of(belief, dict.fromkeys(sizes, 1.0))  # an EpochCost of 1: costs are epochs
     costs = translated(here, there)
-    found = {}
+    by_size = {}
+    never = Estimate.missing("no run of it that teaches has reached the target within the window")
     for b in sizes:
-        never = "no run of it that teaches has reached the target within the window"
-        epochs = Estimate.normal(arms[b].mean, arms[b].sd) if b in arms else Estimate.missing(never)
+        epochs = never
+        if b in arms:
+            epochs = Estimate.normal(arms[b].mean, arms[b].sd)
         cost = Estimate.missing(NOWHERE)
         if b in costs:
-            known, elsewhere = costs[b], "taken from another device"
-            cost = Estimate(known, known, known) if b in here else Estimate(known, reason=elsewhere)
+            cost_j = costs[b]
+            cost = Estimate(cost_j, reason="taken from another device")
+            if b in here:
+                cost = Estimate(cost_j, cost_j, cost_j)
         product = epochs.times(costs.get(b), NOWHERE)
-        found[b] = Posterior(epochs=epochs, epoch_cost=cost, cost=product, measured=b in here)
-    return found
+        by_size[b] = Posterior(epochs=epochs, epoch_cost=cost, cost=product, measured=b in here)
+    return by_size
 
 
 def _of_gp(
-    belief: Belief, here: Mapping[int, float], there: Mapping[int, float], loads: Mapping[int, float] | None
+    belief: Belief,
+    here: Mapping[int, float],
+    there: Mapping[int, float],
+    loads: Mapping[int, float] | None,
 ) -> dict[int, Posterior]:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 
     gp = belief.gp
     costs = predicted(gp.sizes, here, there, belief.job.default_batch_size, loads)
     anything = bool(belief.converged or belief.stopped)
-    found = {}
+    by_size = {}
     for i, b in enumerate(gp.sizes):
-        mean, variance = float(gp.mean[i]), float(gp.run_variance[i]) - gp.noise
-        epochs = (
-            Estimate.log_normal(mean, math.sqrt(variance))
-            if anything
-            else Estimate.missing("no run that teaches has shown its epochs yet")
-        )
+        mean = float(gp.mean[i])
+        variance = float(gp.run_variance[i]) - gp.noise
+        epochs = Estimate.missing("no run that teaches has shown its epochs yet")
+        if anything:
+            epochs = Estimate.log_normal(mean, math.sqrt(variance))
         epoch_cost = cost = Estimate.missing(NOWHERE)
         if costs is not None:
-            log_cost, spread = float(costs[0][i]), float(costs[1][i])
+            log_cost = float(costs[0][i])
+            spread = float(costs[1][i])
             epoch_cost = Estimate.log_normal(log_cost, math.sqrt(spread))
-            cost = Estimate.log_normal(mean + log_cost, math.sqrt(variance + spread)) if anything else epochs
-        found[b] = Posterior(epochs=epochs, epoch_cost=epoch_cost, cost=cost, measured=b in here)
-    return found
+            cost = epochs
+            if anything:
+                cost = Estimate.log_normal(mean + log_cost, math.sqrt(variance + spread))
+        by_size[b] = Posterior(epochs=epochs, epoch_cost=epoch_cost, cost=cost, measured=b in here)
+    return by_size

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.model.trial import State, Trial
 
-OUT_OF_REACH = 3  # slices in a row on which every run missed, before that counts against the batch sizes
-
 
 class SliceRun(NamedTuple):
-    """One run. Of a run that did not reach its target, ``epochs`` is a lower bound of what it needs."""
+    """One run.
+
+    Of a run that did not reach its target, ``epochs`` is a lower bound.
+    """
 
     number: int  # of its trial
     batch_size: int
@@ -25,8 +26,11 @@ class SliceRun(NamedTuple):
         return self.reached or self.most is not None or self.epochs >= max_epochs
 
     def missed(self, max_epochs: float) -> bool:
-        """Whether more training was not to be had: its epochs were over, or its loop was left below the target."""
-        return not self.reached and (self.epochs >= max_epochs or self.epochs < (self.most or 0.0))
+        """Whether it ended below its target: its epochs were over, or its loop was left."""
+        if self.reached:
+            return False
+        left_below = self.most is not None and self.epochs < self.most
+        return left_below or self.epochs >= max_epochs
 
 
 def most_epochs(trial: Trial) -> float | None:
@@ -38,14 +42,18 @@ def most_epochs(trial: Trial) -> float | None:
 
 
 def slice_name(trial: Trial) -> str:
-    """The data that a trial trained on: each task and map index of a DAG run has a part of its own."""
-    data, recurrence = trial.origin.data_slice, trial.recurrence
-    return data or recurrence[0] if len(recurrence) == 1 else short((*recurrence, data or ""))
+    """The data of a trial: each task and map index of a DAG run has a part of its own."""
+    data = trial.origin.data_slice or ""
+    if len(trial.recurrence) > 1:
+        return short((*trial.recurrence, data))
+    return data or short(trial.recurrence)
 
 
 def short(names: Sequence[str]) -> str:
     """A short text that stands for a recurrence; a task instance's id stays as it is."""
-    return names[0] if len(names) == 1 else sha256("\n".join(names).encode()).hexdigest()[:12]
+    if len(names) == 1:
+        return names[0]
+    return sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 class Change(NamedTuple):
@@ -57,7 +65,7 @@ class Change(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """The runs on one slice of the data: those of one recurrence, in the order of their trial numbers."""
+    """The runs on one slice of the data: those of one recurrence, by trial number."""
 
     name: str
     runs: tuple[SliceRun, ...]
@@ -66,12 +74,13 @@ class Slice(NamedTuple):
     @classmethod
     def of(cls, name: str, runs: tuple[SliceRun, ...], max_epochs: float) -> Slice:
         """The slice that these runs trained on."""
-        reached, missed = any(r.reached for r in runs), any(r.missed(max_epochs) for r in runs)
+        reached = any(r.reached for r in runs)
+        missed = any(r.missed(max_epochs) for r in runs)
         return cls(name, runs, missed and not reached)
 
 
 def grouped(runs: Iterable[SliceRun], names: Mapping[int, str], max_epochs: float) -> list[Slice]:
-    """Runs by slice, in the order of their trial numbers; runs that follow each other on one slice share an entry."""
+    """Runs by trial number: those that follow each other on one slice share an entry."""
     slices: list[Slice] = []
     for run in sorted(runs):
         add(slices, run, names.get(run.number, ""), max_epochs)
@@ -80,28 +89,7 @@ def grouped(runs: Iterable[SliceRun], names: Mapping[int, str], max_epochs: floa
 
 def add(slices: list[Slice], run: SliceRun, name: str, max_epochs: float) -> None:
     """Add the newest run."""
-    before = slices.pop().runs if slices and name and slices[-1].name == name else ()
-    slices.append(Slice.of(name, (*before, run), max_epochs))
-
-
-def hopeless(slices: Sequence[Slice]) -> list[bool]:
-    """Whether each slice says nothing about batch sizes: no run on it reached the target, and that is an exception.
-
-    Where :data:`OUT_OF_REACH` slices in a row were missed, the target itself has moved out of reach.
-    """
-    found, start = [s.missed for s in slices], 0
-    for i in range(len(slices) + 1):
-        if i == len(slices) or not found[i]:
-            if i - start >= OUT_OF_REACH:
-                found[start:i] = [False] * (i - start)
-            start = i + 1
-    return found
-
-
-def settled(slices: Sequence[Slice]) -> int:
-    """How many of the slices no later run can change: neither their runs nor whether they are hopeless."""
-    last = max(len(slices) - 1, 0)
-    first = max(last - OUT_OF_REACH, 0)
-    while last > first and slices[last - 1].missed:
-        last -= 1
-    return last
+    runs: tuple[SliceRun, ...] = (run,)
+    if name and slices and slices[-1].name == name:
+        runs = (*slices.pop().runs, run)
+    slices.append(Slice.of(name, runs, max_epochs))

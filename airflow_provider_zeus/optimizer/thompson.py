@@ -1,6 +1,6 @@
-"""The policy ``"zeus"``: pruning exploration, Gaussian Thompson sampling (Algorithms 1 to 3), return of pruned arms.
+"""The policy ``"zeus"``: pruning exploration, Gaussian Thompson sampling (Algorithms 1 to 3).
 
-``docs/policy.md`` lists the differences from the paper.
+Pruned arms return. ``docs/policy.md`` lists the differences from the paper.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Phase, PlannedAttempt, ProfileSample, Where
+from airflow_provider_zeus.model.trial import (
+    Phase,
+    PlannedAttempt,
+    Where,
+)
 from airflow_provider_zeus.optimizer.arms import (
     BETA,
     Arm,
@@ -22,34 +26,32 @@ from airflow_provider_zeus.optimizer.arms import (
     epoch_costs_elsewhere,
     translated,
 )
-from airflow_provider_zeus.optimizer.belief import UNKNOWN, Belief
+from airflow_provider_zeus.optimizer.belief import Belief, model_of, where_of
 from airflow_provider_zeus.optimizer.reasons import Why
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.units import counted
 
 ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
 
 
-def recommend(
-    job: ZeusJob,
-    belief: Belief,
-    device: DeviceInfo | None,
-    profiles: Sequence[ProfileSample],
-    held: str | None,
-    seed: int,
-) -> tuple[PlannedAttempt, ...]:
+def recommend(situation: Situation, seed: int) -> tuple[PlannedAttempt, ...]:
     """The attempts of the next recurrence: one, or a bounded one and the incumbent after it.
 
-    :param held: why no other batch size may be tried now; None where one may.
     :param seed: of the draws.
     """
-    context = _Context.of(job, belief, device, profiles)
-    first = context.alone(held) if held else _explored(context) or _sampled(context, seed)
+    belief = situation.belief
+    context = _Context.of(situation)
+    if situation.obstacle is not None:
+        first = context.alone(situation.obstacle)
+    else:
+        first = _explored(context) or _sampled(context, seed)
     if first.batch_size != context.incumbent and belief.newest[1]:
         first = context.alone(Why.DIED.of())  # so that a retry ends with a model
     if first.batch_size == context.incumbent:
         return (first,)
-    sentence = Why.AFTER_MISS if belief.plain[1] else Why.AFTER_TRY
-    why = sentence.of(tried=first.batch_size, b=context.incumbent, standing=context.standing())
+    why = belief.why_another.of(
+        tried=first.batch_size, b=context.incumbent, standing=context.standing()
+    )
     after = PlannedAttempt(batch_size=context.incumbent, phase=Phase.INCUMBENT, why=why)
     return context.bounded(first), after
 
@@ -65,28 +67,37 @@ class _Context:
     too_large: Sequence[int]  # out of memory
     infeasible: Sequence[int]  # too large or struck
     arms: Mapping[int, Arm]
-    epoch_costs: Mapping[int, float]  # measured here; other arms have the EpochCost of another GPU (section 7)
+    # measured here; other arms have the EpochCost of another GPU (section 7)
+    epoch_costs: Mapping[int, float]
     doubted: frozenset[int]  # sizes whose only run here was too dear to believe
     weights: Weights
     incumbent: int
 
     @classmethod
-    def of(cls, job: ZeusJob, belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample]) -> _Context:
+    def of(cls, situation: Situation) -> _Context:
         """Arms and incumbent of the job on this device."""
-        sizes, weights = sorted(job.batch_sizes), Weights.of(job, device)
-        model = UNKNOWN if device is None else device.model
+        job = situation.job
+        belief = situation.belief
+        device = situation.device
+        profiles = situation.profiles
+        sizes = sorted(job.batch_sizes)
+        weights = Weights.of(job, device)
+        model = model_of(device)
         barred = belief.barred(model, sizes)
         infeasible = [b for b in sizes if b in barred]
         costs = epoch_costs(belief, device, profiles, weights)
-        known = arms_of(belief, translated(costs, epoch_costs_elsewhere(belief, device, weights)))
-        arms = {b: known[b] for b in sizes if b in known and b not in infeasible}
+        all_arms = arms_of(
+            belief, translated(costs, epoch_costs_elsewhere(belief, device, weights))
+        )
+        feasible = [b for b in sizes if b not in barred]
+        arms = {b: all_arms[b] for b in feasible if b in all_arms}
         incumbent = start_at(job.default_batch_size, sizes, infeasible)
         if arms:
             incumbent = min(arms, key=lambda b: arms[b].mean)
         return cls(
             job=job,
             belief=belief,
-            where=device.where if device else None,
+            where=where_of(device),
             sizes=sizes,
             too_large=[b for b in sizes if belief.out_of_memory(b, model)],
             infeasible=infeasible,
@@ -98,54 +109,64 @@ class _Context:
         )
 
     def bounded(self, attempt: PlannedAttempt) -> PlannedAttempt:
-        """The attempt with its bound: beta x the incumbent's expected cost (section 4.4; docs/policy.md).
+        """The attempt with its bound: beta x the incumbent's expected cost (section 4.4).
 
-        The cost of an incumbent that never converged is that of ``max_epochs``. Where its EpochCost was not measured
-        on this device only the epochs are bounded: another GPU's EpochCost ranks batch sizes, but stops no run. A
-        training that nothing stops has no bound.
+        The cost of an incumbent that never converged is that of ``max_epochs``. If its EpochCost
+        was not measured on this device only the epochs are bounded: another GPU's EpochCost ranks
+        batch sizes, but stops no run. A training that nothing stops has no bound.
         """
         if self.belief.plain[1]:
             return replace(attempt, why=Why.TO_ITS_END.of(why=attempt.why[:-1]))
-        most, incumbent_epoch_cost = float(self.job.max_epochs or 1), self.epoch_costs.get(self.incumbent)
+        most = float(self.job.max_epochs or 1)
+        incumbent_epoch_cost = self.epoch_costs.get(self.incumbent)
         if incumbent_epoch_cost is None:
             return replace(attempt, bound_epochs=most)
-        known, arm = self.arms.get(self.incumbent), self.arms.get(attempt.batch_size)
-        bound = BETA * (known.mean if known else incumbent_epoch_cost * most)
-        epoch_cost, text = self.epoch_costs.get(attempt.batch_size), self.weights.text(bound)
+        incumbent_arm = self.arms.get(self.incumbent)
+        arm = self.arms.get(attempt.batch_size)
+        bound = BETA * incumbent_epoch_cost * most
+        if incumbent_arm:
+            bound = BETA * incumbent_arm.mean
+        epoch_cost = self.epoch_costs.get(attempt.batch_size)
+        text = self.weights.text(bound)
+        if self.weights.of_both not in attempt.why:  # else the sentence says so of an earlier cost
+            text += self.weights.of_both
         return replace(
             attempt,
             bound_cost=bound,
             bound_epochs=bound / epoch_cost if epoch_cost else None,
             max_epoch_cost=bound / max(1.0, arm.mean_epochs) if arm else bound,
-            bound_samples_per_epoch=self.belief.slice_size[1] if self.belief.slice_size else None,
-            why=Why.BOUNDED.of(why=attempt.why[:-1], bound=text, beta=BETA, incumbent=self.incumbent),
+            why=Why.BOUNDED.of(
+                why=attempt.why[:-1], bound=text, beta=BETA, incumbent=self.incumbent
+            ),
         )
 
-    def alone(self, held: str) -> PlannedAttempt:
-        """The incumbent alone. ``held``: why nothing else is tried."""
-        why = Why.TAKES.of(held=held, b=f"{self.incumbent}, {self.standing()}")
+    def alone(self, obstacle: str) -> PlannedAttempt:
+        """The incumbent alone. ``obstacle``: why nothing else is tried."""
+        why = Why.TAKES.of(obstacle=obstacle, b=f"{self.incumbent}, {self.standing()}")
         return PlannedAttempt(batch_size=self.incumbent, phase=Phase.INCUMBENT, why=why)
 
     def standing(self) -> str:
         """Why the incumbent is the incumbent."""
         if self.arms:
-            return Why.CHEAPEST.of(adjective="cheap", known="to reach the target")
+            return Why.CHEAPEST.of(adjective="cheap", condition="to reach the target")
         return start_name(self.job, self.incumbent)
 
 
 def _explored(context: _Context) -> PlannedAttempt | None:
-    """An attempt that comes before sampling: exploration, or the return of a batch size; None where neither is due."""
-    start, belief = start_at(context.job.default_batch_size, context.sizes, context.infeasible), context.belief
+    """An attempt before sampling: exploration, or the return of a size; None if none is due."""
+    start = start_at(context.job.default_batch_size, context.sizes, context.infeasible)
+    belief = context.belief
     # out of memory ends the walk, any other infeasible size is skipped
-    walked = [b for b in context.sizes if b in context.too_large or b not in context.infeasible]
+    skipped = set(context.infeasible) - set(context.too_large)
+    walked = [b for b in context.sizes if b not in skipped]
 
     def cheapest(pool: Collection[int]) -> int:  # sizes without an arm come last
         return min(pool, key=lambda b: (context.arms[b].mean if b in context.arms else math.inf, b))
 
     explored = {(r, b): end for (r, b), end in belief.explored.items() if b not in context.doubted}
-    found = next_exploration(walked, start, explored, context.too_large, cheapest)
-    if found is not None:
-        number, b = found
+    step = next_exploration(walked, start, explored, context.too_large, cheapest)
+    if step is not None:
+        number, b = step
         why = Why.NEXT_OF_ROUND.of(round=number, b=b)
         if number == 1 and b == start:
             why = Why.FIRST_OF_ALL.of(round=number, b=b, which=start_name(context.job, b))
@@ -153,7 +174,9 @@ def _explored(context: _Context) -> PlannedAttempt | None:
             why = Why.FIRST_OF_ROUND.of(round=number, b=b, before=number - 1)
         return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=why)
     settled = {*(context.arms.keys() & context.epoch_costs.keys()), *context.infeasible}
-    due = next_return(belief, context.where, context.sizes, settled, context.incumbent, context.doubted)
+    due = next_return(
+        belief, context.where, context.sizes, settled, context.incumbent, context.doubted
+    )
     if due is None:
         return None
     why = Why.ONCE_MORE.of(b=due, window=context.job.window)
@@ -161,25 +184,39 @@ def _explored(context: _Context) -> PlannedAttempt | None:
 
 
 def _sampled(context: _Context, seed: int) -> PlannedAttempt:
-    """Thompson sampling (Algorithm 1): one draw per arm from its posterior; the lowest draw runs."""
+    """Thompson sampling (Algorithm 1): the lowest of one draw per arm from its posterior runs."""
     if not context.arms:
-        return context.alone((Why.NONE_COSTED if context.belief.converged else Why.NONE_REACHED).of())
-    rng, text = random.Random(seed), context.weights.text
+        obstacle = Why.NONE_REACHED
+        if context.belief.converged:
+            obstacle = Why.NONE_COSTED
+        return context.alone(obstacle.of())
+    rng = random.Random(seed)
+    text = context.weights.text
     draws = {b: arm.mean + arm.sd * rng.gauss(0.0, 1.0) for b, arm in context.arms.items()}
     b = min(draws, key=lambda b: (draws[b], b))
-    mean, runs = text(context.arms[b].mean), counted(context.arms[b].runs, "run")
-    why = Why.DREW.of(b=b, drawn=text(draws[b]), arms=len(draws), mean=mean, runs=runs)
+    mean = text(context.arms[b].mean)
+    runs = counted(context.arms[b].runs, "run")
+    why = Why.DREW.of(
+        b=b,
+        drawn=text(draws[b]),
+        of_both=context.weights.of_both,
+        arms=len(draws),
+        mean=mean,
+        runs=runs,
+    )
     return PlannedAttempt(batch_size=b, phase=Phase.SAMPLE, why=why)
 
 
 def start_at(default: int, sizes: Sequence[int], infeasible: Collection[int]) -> int:
-    """The default; where it is infeasible the largest feasible size below it, else the smallest feasible one."""
-    fits = [b for b in sizes if b not in infeasible] or [default]
+    """The default; if it is infeasible the next smaller feasible size, else the smallest one."""
+    fits = [b for b in sizes if b not in infeasible]
+    if not fits:
+        return default
     return max((b for b in fits if b <= default), default=fits[0])
 
 
 def start_name(job: ZeusJob, start: int) -> str:
-    """What the size is that :func:`start_at` gives."""
+    """The name of the size that :func:`start_at` gives."""
     return (Why.DEFAULT if start == job.default_batch_size else Why.NEAREST).of()
 
 
@@ -197,33 +234,40 @@ def next_exploration(
     :param too_large: sizes that ran out of memory: the walk ends there.
     :param cheapest: gives the cheapest of several converged batch sizes: round 2 starts there.
 
-    Round 2 walks over the sizes that converged in round 1. A failure there ends the walk, but the sizes behind it stay
-    arms: one unlucky run does not remove its neighbours (docs/policy.md, trap 3).
+    Round 2 walks over the sizes that converged in round 1. A failure there ends the walk, but the
+    sizes behind it stay arms: one unlucky run does not remove its neighbours (docs/policy.md,
+    trap 3).
     """
-    pool, start = list(sizes), default
+    pool = list(sizes)
+    start = default
     for number in range(1, ROUNDS + 1):
-        seen = {b: ok for (r, b), (_, ok) in explored.items() if r == number}
+        ends = {b: ok for (r, b), (_, ok) in explored.items() if r == number}
         if number > 1:
             pool = [b for b in sizes if explored.get((number - 1, b), (0, False))[1]]
             if not pool:
                 return None
-            started = min((n, b) for (r, b), (n, _) in explored.items() if r == number)[1] if seen else None
-            start = started if started in pool else cheapest(pool)
-        found = _walk(pool, start, seen | dict.fromkeys(too_large, False))
-        if found is not None:
-            return number, found
+            # the size of the round's first trial, as long as it is in question
+            first = min(ends, key=lambda b: explored[number, b], default=None)
+            start = cheapest(pool)
+            if first is not None and first in pool:
+                start = first
+        size = _walk(pool, start, ends | dict.fromkeys(too_large, False))
+        if size is not None:
+            return number, size
     return None
 
 
-def _walk(pool: Sequence[int], start: int, seen: Mapping[int, bool]) -> int | None:
-    """The start, then smaller until failure, then larger until failure (Algorithm 3, lines 3 to 5)."""
-    if start not in seen:
+def _walk(pool: Sequence[int], start: int, ends: Mapping[int, bool]) -> int | None:
+    """The start, then smaller and then larger until failure (Algorithm 3, lines 3 to 5)."""
+    if start not in ends:
         return start
-    for direction in ([b for b in reversed(pool) if b < start], [b for b in pool if b > start]):
+    smaller = [b for b in reversed(pool) if b < start]
+    larger = [b for b in pool if b > start]
+    for direction in (smaller, larger):
         for b in direction:
-            if b not in seen:
+            if b not in ends:
                 return b
-            if not seen[b]:
+            if not ends[b]:
                 break
     return None
 
@@ -236,15 +280,17 @@ def next_return(
     incumbent: int,
     doubted: Collection[int] = (),
 ) -> int | None:
-    """A batch size that is due for one bounded try, the nearest to the incumbent first; None where none is due.
+    """The batch size nearest to the incumbent that is due for one bounded try; None: none is.
 
-    A batch size is due if it is not ``settled`` (an arm, or infeasible) and joined the list after exploration was over,
-    was tried or pruned a whole window ago, or converged but did not run on this device (``where``) within the window,
-    or only by a run that is ``doubted``.
-    One that ran here and has no cost is not due: its figures are missing, not its runs.
+    A batch size is due if it is not ``settled`` (an arm, or infeasible) and joined the list after
+    exploration was over, was tried or pruned a whole window ago, or converged but did not run on
+    this device (``where``) within the window, or only by a run that is ``doubted``. One that ran
+    here and has no cost is not due: its figures are missing, not its runs.
     """
     pruned_at = max((n for n, _ in belief.explored.values()), default=0)
-    tries = [(n, b) for (_, b), (n, _) in belief.explored.items()] + [(n, b) for n, b, _ in belief.stopped]
+    tries = [(n, b) for (_, b), (n, _) in belief.explored.items()] + [
+        (n, b) for n, b, _ in belief.stopped
+    ]
     last_try = {b: n for n, b in sorted(tries)}
     window_start = belief.window_start()
     converged = belief.reached
@@ -253,11 +299,14 @@ def next_return(
         if b in doubted:
             return True
         if b in converged:
-            return where is not None and belief.seen.get((b, where), -1) < window_start
+            return where is not None and belief.newest_there.get((b, where), -1) < window_start
         if b in last_try:
             return last_try[b] < window_start
         joined_late = belief.listed.get(b, pruned_at + 1) > pruned_at
         return joined_late or pruned_at < window_start
 
-    waiting = [b for b in sizes if b not in settled and due(b)]
-    return min(waiting, key=lambda b: (abs(sizes.index(b) - sizes.index(incumbent)), b), default=None)
+    others = [b for b in sizes if b not in settled]
+    waiting = [b for b in others if due(b)]
+    return min(
+        waiting, key=lambda b: (abs(sizes.index(b) - sizes.index(incumbent)), b), default=None
+    )

@@ -16,7 +16,9 @@ log = guarded_log(__name__)
 
 PREFIX = "zeus"  # of all addresses in the api-server
 # Addresses of the views below plugin/ in Airflow's UI
-NAV_ROUTE, DAG_ROUTE, RUN_ROUTE = "zeus", "zeus-cost", "zeus-cost-run"
+NAV_ROUTE = "zeus"
+DAG_ROUTE = "zeus-cost"
+RUN_ROUTE = "zeus-cost-run"
 
 # Relative: an absolute address would lack the path prefix of [api] base_url.
 _DAG_PAGE = f"{PREFIX}/page?dag_id={{DAG_ID}}"
@@ -38,11 +40,32 @@ class ZeusPlugin(AirflowPlugin):
     ]
 
     @cached_property
-    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
-        """The pages' app. Only the api-server reads this attribute, so only it imports FastAPI code of the provider.
+    def listeners(self) -> list[Any]:  # type: ignore[override]
+        """The listener that measures tasks, if ``[zeus] measure`` names any. Raises nothing.
 
-        Raises nothing: an exception here would keep the api-server from starting. Starts no thread: the server may fork
-        its workers after this, and a module that a thread is importing at that time stays locked in every worker.
+        With any listener, Airflow refuses DAGs that have a task with ``end_from_trigger=True``.
+        """
+        try:
+            from airflow_provider_zeus.plugin.listener import TaskListener, named_tasks
+
+            task_patterns = named_tasks()
+            # A listener that measures nothing would still make Airflow refuse some DAGs.
+            if not task_patterns.included:
+                return []
+            return [TaskListener(task_patterns)]
+        except Exception:
+            log.exception("Zeus measures no task from outside: its listener could not be loaded.")
+            return []
+
+    @cached_property
+    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
+        """The pages' app.
+
+        Only the api-server reads this attribute, so only it imports FastAPI code of the provider.
+
+        Raises nothing: an exception here would keep the api-server from starting. Starts no thread:
+        the server may fork its workers after this, and a module that a thread is importing at that
+        time stays locked in every worker.
         """
         try:
             from airflow_provider_zeus.plugin.api.app import app

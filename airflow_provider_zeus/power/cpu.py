@@ -1,4 +1,6 @@
-"""Energy of a host's processors and their memory, by the RAPL counters under ``/sys/class/powercap``."""
+"""Energy of a host's processors and their memory, by the RAPL counters under
+``/sys/class/powercap``.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.power.device import Device, cpu_model
+from airflow_provider_zeus.power.meter import difference
 from airflow_provider_zeus.power.polling import Polling, moves
 
 EVERY_S = 10.0  # the smallest counter, 65 kJ, overflows in no less than a minute
@@ -26,15 +29,16 @@ class Domain(NamedTuple):
 
     path: Path
     name: str
-    range_j: float  # where it overflows to 0
+    range_j: float  # at which it overflows to 0
 
 
 class RaplDevice(Device):
-    """The host's processors as :class:`~airflow_provider_zeus.power.device.Device`: everything that runs on them.
+    """The host's processors as :class:`~airflow_provider_zeus.power.device.Device`: everything that
+    runs on them.
 
-    :param max_power_w: MAXPOWER of Eq. 2 [W] where the processors do not report theirs.
-    :param folder: folder of the counters; default ``ZEUS_POWERCAP``, else Linux's own, which Docker hides from
-        containers.
+    :param max_power_w: MAXPOWER of Eq. 2 [W] if the processors do not report theirs.
+    :param folder: folder of the counters; default ``ZEUS_POWERCAP``, else Linux's own, which Docker
+        hides from containers.
     :param clock: monotonic [s].
 
     Raises DeviceError with the remedy: there are no counters, or they may not be read.
@@ -52,10 +56,14 @@ class RaplDevice(Device):
         reported_w = [_most_w(package.path) for package in packages]
         if None not in reported_w:
             max_power_w = sum(filter(None, reported_w))
-        info = DeviceInfo(model=cpu_model(), count=len(packages), max_power_w=max_power_w, energy_source="rapl")
+        info = DeviceInfo(
+            model=cpu_model(), count=len(packages), max_power_w=max_power_w, energy_source="rapl"
+        )
         super().__init__(info, "limits of processors are not set")
         if max_power_w is None:
-            self.missing["max_power_w"] = "the processors do not report their highest power; set max_power_w"
+            self.missing["max_power_w"] = (
+                "the processors do not report their highest power; set max_power_w"
+            )
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -68,7 +76,9 @@ class RaplDevice(Device):
     def energy_j(self) -> float | None:
         """Energy [J] of all packages and their memory since this device was opened."""
         if os.getpid() != self._pid:
-            self.missing["energy_j"] = "the counters are read by the process that this one was forked from"
+            self.missing["energy_j"] = (
+                "the counters are read by the process that this one was forked from"
+            )
             return None
         self._polling.start()
         with self._lock:
@@ -86,43 +96,51 @@ class RaplDevice(Device):
         self._polling.stop()
 
     def _advance(self) -> None:
-        """Add the energy since the last reading. Raises DeviceError where a counter cannot be used."""
+        """Add the energy since the last reading. Raises DeviceError if a counter cannot be used."""
         now_s = self._clock()
-        waited_s, self._read_s = now_s - self._read_s, now_s
-        most_w = 1000.0  # no processor draws more: a larger difference means that the counter was reset
+        waited_s = now_s - self._read_s
+        self._read_s = now_s
+        # no processor draws more: a larger difference means that the counter was reset
+        most_w = 1000.0
         for domain, before_j in self._counters_j.items():
-            self._counters_j[domain] = counter_j = _joules(domain.path / "energy_uj")
+            counter_j = _joules(domain.path / "energy_uj")
+            self._counters_j[domain] = counter_j
             drawn_j = counter_j - before_j
-            if drawn_j < 0:
+            if drawn_j < 0:  # it overflowed
                 drawn_j += domain.range_j
             most_j = most_w * (waited_s + 1.0)
-            if most_j > domain.range_j:
-                raise DeviceError(f"{domain.path} was not read for {waited_s:.0f} s and may have overflowed")
+            if most_j > domain.range_j:  # so long a wait may hide a second overflow
+                raise DeviceError(
+                    f"{domain.path} was not read for {waited_s:.0f} s and may have overflowed"
+                )
             if not 0 <= drawn_j <= most_j:
-                raise DeviceError(f"{domain.path} went back: the processor slept, or its driver was loaded again")
+                raise DeviceError(
+                    f"{domain.path} went back: the processor slept, or its driver was loaded again"
+                )
             self._energy_j += drawn_j
 
 
 def _domains(folder: Path) -> list[Domain]:
     """Counters of packages and memory; zones may be siblings, as in ``/sys/class``, or nested."""
     try:
-        seen = [zone for pattern in ("intel-rapl:*", "intel-rapl:*/intel-rapl:*") for zone in folder.glob(pattern)]
+        paths = [*folder.glob("intel-rapl:*"), *folder.glob("intel-rapl:*/intel-rapl:*")]
     except OSError as error:
         raise DeviceError(f"{folder} cannot be read: {error}") from error
     own = r"intel-rapl:\d+(:\d+)?"  # AMD's too; intel-rapl-mmio shows the same packages again
-    zones = sorted({z.name: z for z in seen if patterns.fullmatch(own, z.name)}.values(), key=lambda z: z.name)
-    found = []
-    for zone in zones:
+    zones = {path.name: path for path in paths if patterns.fullmatch(own, path.name)}
+    domains = []
+    for _, zone in sorted(zones.items()):
         with suppress(OSError, ValueError):
             name = (zone / "name").read_text(encoding="ascii").strip()
-            if name.startswith("package") or name == "dram":  # not a part of a package, nor the whole platform
-                found.append(Domain(zone, name, _joules(zone / "max_energy_range_uj")))
-    if not any(domain.name.startswith("package") for domain in found):
+            # not a part of a package, nor the whole platform
+            if name.startswith("package") or name == "dram":
+                domains.append(Domain(zone, name, _joules(zone / "max_energy_range_uj")))
+    if not any(domain.name.startswith("package") for domain in domains):
         raise DeviceError(
-            f"{folder} shows no processor's energy: not an Intel or AMD processor, or a virtual machine or container "
-            "that hides it"
+            f"{folder} shows no processor's energy: not an Intel or AMD processor, or a virtual "
+            "machine or container that hides it"
         )
-    return found
+    return domains
 
 
 def _joules(path: Path) -> float:
@@ -130,21 +148,21 @@ def _joules(path: Path) -> float:
         return int(path.read_text(encoding="ascii")) / 1e6
     except PermissionError as error:
         raise DeviceError(
-            f"{path} is readable by root alone, as it is by default since Linux 5.10: let the workers read it "
-            "(chmod a+r at boot), or run them as root"
+            f"{path} is readable by root alone, as it is by default since Linux 5.10: let the "
+            "workers read it (chmod a+r at boot), or run them as root"
         ) from error
     except (OSError, ValueError) as error:
         raise DeviceError(f"{path} cannot be read: {error}") from error
 
 
 def _most_w(package: Path) -> float | None:
-    """Highest power [W] of a package, else its long-term limit; None where neither can be read."""
+    """Highest power [W] of a package, else its long-term limit; None if neither can be read."""
     for constraint in sorted(package.glob("constraint_*_name")):
-        number = constraint.name.split("_")[1]
         for name in ("max_power_uw", "power_limit_uw"):
             try:
                 if constraint.read_text(encoding="ascii").strip() == "long_term":
-                    most_w = int((package / f"constraint_{number}_{name}").read_text(encoding="ascii")) / 1e6
+                    power = constraint.with_name(constraint.name.replace("name", name))
+                    most_w = int(power.read_text(encoding="ascii")) / 1e6
                     if most_w > 0:
                         return most_w
             except (OSError, ValueError):
@@ -153,7 +171,9 @@ def _most_w(package: Path) -> float | None:
 
 
 def host_beside(gpu: Device) -> RaplDevice | None:
-    """The counters of the host beside a real GPU; None where there are none that may be read, or no GPU."""
+    """The counters of the host beside a real GPU; None if there are none that may be read, or no
+    GPU.
+    """
     if not (gpu.info.energy_source or "").startswith("nvml"):
         return None
     try:
@@ -163,7 +183,10 @@ def host_beside(gpu: Device) -> RaplDevice | None:
 
 
 def open_rapl(max_power_w: float | None = None) -> RaplDevice:
-    """The processors' counters. Raises DeviceError where they cannot be read, or stand still as on some hosts."""
+    """The processors' counters.
+
+    Raises DeviceError if they cannot be read, or stand still as on some hosts.
+    """
     device = RaplDevice(max_power_w)
     if moves(device.energy_j):
         return device
@@ -171,88 +194,26 @@ def open_rapl(max_power_w: float | None = None) -> RaplDevice:
     raise DeviceError("the processors' energy counters stand still")
 
 
-class RaplShareDevice(Device):
-    """The share of the processors' energy that falls to this process and its descendants: an estimate.
-
-    It is their share of the processor time that all processes of the host took between two readings.
-
-    :param counters: of the whole host.
-    :param task_s: processor time of this process and its descendants [s]. :param host_s: of all processes [s].
-    """
-
-    def __init__(
-        self,
-        counters: Device,
-        task_s: Callable[[], float] | None = None,
-        host_s: Callable[[], float | None] | None = None,
-    ) -> None:
-        super().__init__(replace(counters.info, energy_source="rapl_share"), "limits of processors are not set")
-        self._counters, self._task_s, self._host_s = counters, task_s or cpu_seconds, host_s or host_seconds
-        self._energy_j = 0.0
-        self._before = (counters.energy_j(), self._task_s(), self._host_s())
-
-    def energy_j(self) -> float | None:
-        """Estimate [J] since this device was opened."""
-        (before_j, before_s, before_host_s), now = (
-            self._before,
-            (self._counters.energy_j(), max(self._before[1], self._task_s()), self._host_s()),  # as EstimateDevice's
-        )
-        if None in (before_j, before_host_s, now[0], now[2]):
-            why = self._counters.missing.get("energy_j", "the processor time of the host cannot be read")
-            self.missing["energy_j"] = why
-            return None
-        host_s = now[2] - before_host_s  # type: ignore[operator]
-        if host_s > 0:  # the kernel counts in hundredths of a second
-            share = min((now[1] - before_s) / host_s, 1.0)
-            self._energy_j += share * (now[0] - before_j)  # type: ignore[operator]
-            self._before = now
-        return self._energy_j
-
-    def close(self) -> None:
-        """Stop reading the counters."""
-        self._counters.close()
-
-
-class EstimateDevice(Device):
-    """Energy as CPU time of this process and its descendants x ``cpu_watts``; an idle core counts nothing.
-
-    :param cpu_watts: power of one busy core [W]: the processor's power divided by its cores.
-    :param max_power_w: MAXPOWER of Eq. 2 [W]; default: every core that this process may use, busy.
-    :param with_siblings: several processes train together: count all descendants of their parent.
-
-    Raises JobSpecError: ``cpu_watts`` is not above 0.
-    """
-
-    def __init__(self, cpu_watts: float, max_power_w: float | None = None, *, with_siblings: bool = False) -> None:
-        if not 0 < cpu_watts < float("inf"):
-            raise JobSpecError.of("[zeus] cpu_watts", cpu_watts, "not above 0", "give the watts of one busy core")
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        info = DeviceInfo(model=cpu_model(), max_power_w=max_power_w or cpu_watts * cores, energy_source="estimate")
-        super().__init__(info, "an estimate has no power limit")
-        self._cpu_watts = cpu_watts
-        self._root = os.getppid() if with_siblings else None
-        self._seconds = 0.0
-
-    def energy_j(self) -> float:
-        """Estimate [J] since this process began. CPU time of a child may be counted late, never twice."""
-        self._seconds = max(self._seconds, cpu_seconds() if self._root is None else _of_process(self._root))
-        return self._seconds * self._cpu_watts
-
-
 def cpu_seconds() -> float:
-    """CPU time [s] of this process, of its children that have ended, and, on Linux, of its living descendants.
+    """CPU time [s] of this process, of its children that have ended, and, on Linux, of its living
+    descendants.
 
     A child that ends during the reading may be missing from it; the next reading includes it.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + ended.ru_utime + ended.ru_stime + sum(map(_of_process, _children(os.getpid())))
+    living_s = sum(map(_of_process, _children(os.getpid())))
+    return time.process_time() + ended.ru_utime + ended.ru_stime + living_s
 
 
 def host_seconds() -> float | None:
-    """Processor time [s] of all processes of this host since it booted; None where the kernel does not tell it."""
+    """Processor time [s] of all processes of this host since it booted; None if the kernel does not
+    tell it.
+    """
     try:
         with open("/proc/stat", encoding="ascii") as file:
-            user, nice, system, _idle, _iowait, irq, softirq, *_ = (int(field) for field in file.readline().split()[1:])
+            user, nice, system, _idle, _iowait, irq, softirq, *_ = (
+                int(field) for field in file.readline().split()[1:]
+            )
     except (OSError, ValueError):  # not Linux
         return None
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
@@ -266,7 +227,8 @@ def descendants(pid: int) -> set[int]:
 def _of_process(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = sum(int(field) for field in fields[11:15])  # utime and stime, of itself and of its ended children
+        # utime and stime, of itself and of its ended children
+        ticks = sum(int(field) for field in fields[11:15])
     except (OSError, ValueError, IndexError):  # the process has just ended
         return 0.0
     return ticks / os.sysconf("SC_CLK_TCK") + sum(map(_of_process, _children(pid)))
@@ -274,7 +236,105 @@ def _of_process(pid: int) -> float:
 
 def _children(pid: int) -> list[int]:
     try:
-        tasks = [task.name for task in Path(f"/proc/{pid}/task").iterdir()]
-        return [int(child) for task in tasks for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
-    except (OSError, ValueError):  # not Linux, a kernel without this file, or the process has just ended
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        children = " ".join((task / "children").read_text() for task in tasks)
+        return [int(child) for child in children.split()]
+    except (OSError, ValueError):
+        # not Linux, a kernel without this file, or the process has just ended
         return []
+
+
+class RaplShareDevice(Device):
+    """The share of the processors' energy that falls to this process and its descendants: an
+    estimate.
+
+    It is their share of the processor time that all processes of the host took between two
+    readings.
+
+    :param counters: of the whole host.
+    :param task_s: processor time of this process and its descendants [s].
+    :param host_s: of all processes [s].
+    """
+
+    def __init__(
+        self,
+        counters: Device,
+        task_s: Callable[[], float] = cpu_seconds,
+        host_s: Callable[[], float | None] = host_seconds,
+    ) -> None:
+        super().__init__(
+            replace(counters.info, energy_source="rapl_share"), "limits of processors are not set"
+        )
+        self._counters = counters
+        self._task_s = task_s
+        self._host_s = host_s
+        self._energy_j = 0.0
+        self._since_j = counters.energy_j()
+        self._since_task_s = self._task_s()
+        self._since_host_s = self._host_s()
+
+    def energy_j(self) -> float | None:
+        """Estimate [J] since this device was opened."""
+        now_j = self._counters.energy_j()
+        # the time of a child that has just ended may be counted late
+        task_s = max(self._since_task_s, self._task_s())
+        host_s = self._host_s()
+        drawn_j = difference(now_j, self._since_j)
+        worked_s = difference(host_s, self._since_host_s)
+        if drawn_j is None or worked_s is None:
+            unread = "the processor time of the host cannot be read"
+            self.missing["energy_j"] = self._counters.missing.get("energy_j", unread)
+            return None
+        if worked_s > 0:  # the kernel counts in hundredths of a second
+            share = min((task_s - self._since_task_s) / worked_s, 1.0)
+            self._energy_j += share * drawn_j
+            # together, so that no energy is shared out by the time of another stretch
+            self._since_j = now_j
+            self._since_task_s = task_s
+            self._since_host_s = host_s
+        return self._energy_j
+
+    def close(self) -> None:
+        """Stop reading the counters."""
+        self._counters.close()
+
+
+class EstimateDevice(Device):
+    """Energy as CPU time of this process and its descendants x ``cpu_watts``; an idle core counts
+    nothing.
+
+    :param cpu_watts: power of one busy core [W]: the processor's power divided by its cores.
+    :param max_power_w: MAXPOWER of Eq. 2 [W]; default: every core that this process may use, busy.
+    :param with_siblings: several processes train together: count all descendants of their parent.
+
+    Raises JobSpecError: ``cpu_watts`` is not above 0.
+    """
+
+    def __init__(
+        self, cpu_watts: float, max_power_w: float | None = None, *, with_siblings: bool = False
+    ) -> None:
+        if not 0 < cpu_watts < float("inf"):
+            raise JobSpecError.of(
+                "[zeus] cpu_watts", cpu_watts, "not above 0", "give the watts of one busy core"
+            )
+        cores = os.cpu_count() or 1
+        if hasattr(os, "sched_getaffinity"):
+            cores = len(os.sched_getaffinity(0))
+        info = DeviceInfo(
+            model=cpu_model(),
+            max_power_w=max_power_w or cpu_watts * cores,
+            energy_source="estimate",
+        )
+        super().__init__(info, "an estimate has no power limit")
+        self._cpu_watts = cpu_watts
+        self._root = os.getppid() if with_siblings else None
+        self._seconds = 0.0
+
+    def energy_j(self) -> float:
+        """Estimate [J] since this process began.
+
+        CPU time of a child may be counted late, never twice.
+        """
+        seconds = cpu_seconds() if self._root is None else _of_process(self._root)
+        self._seconds = max(self._seconds, seconds)
+        return self._seconds * self._cpu_watts

@@ -1,4 +1,7 @@
-"""A device: identity, clock, energy counter, power limit. One that has a clock alone; several GPUs used as one."""
+"""A device: identity, clock, energy counter, power limit.
+
+One that has a clock alone; several GPUs used as one.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,29 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from itertools import chain
 from operator import or_
-from typing import Any, NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple, TypeVar
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
 from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.patience import T
+
+R = TypeVar("R")
 
 
 def default_state_dir() -> str:
     """Default folder of limit records, GPU locks and simulated devices.
 
-    ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``, else, for a user without a writable home, ``zeus-<uid>`` in the
-    folder for temporary files.
+    ``ZEUS_STATE_DIR``, else ``~/.local/state/zeus``, else, for a user without a writable home,
+    ``zeus-<uid>`` in the folder for temporary files.
     """
-    if chosen := os.environ.get("ZEUS_STATE_DIR"):
+    chosen = os.environ.get("ZEUS_STATE_DIR")
+    if chosen:
         return chosen
     folder = os.path.join(os.path.expanduser("~"), ".local", "state", "zeus")
     existing = folder
@@ -30,12 +39,15 @@ def default_state_dir() -> str:
         existing = os.path.dirname(existing)
     if os.path.isabs(folder) and os.access(existing, os.W_OK | os.X_OK):
         return folder
-    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"zeus-{os.geteuid()}")  # noqa: S108  its owner is checked
+    temporary = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  the folder's owner is checked
+    return os.path.join(temporary, f"zeus-{os.geteuid()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitRange:
-    """Power limits that a device accepts [W]; ``step_w`` is the distance of the limits that are profiled."""
+    """Power limits that a device accepts [W]; ``step_w`` is the distance of the limits that are
+    profiled.
+    """
 
     min_w: float
     max_w: float
@@ -47,7 +59,7 @@ class LimitRange:
         return tuple(self.max_w - i * self.step_w for i in range(count))
 
     def check(self, limits_w: Iterable[float], model: str) -> None:
-        """Raise JobSpecError where one of the user's limits [W] is out of range on this device model."""
+        """Raise JobSpecError if one of the user's limits [W] is out of this device's range."""
         for limit_w in limits_w:
             if not self.min_w <= limit_w <= self.max_w:
                 raise JobSpecError.of(
@@ -58,27 +70,39 @@ class LimitRange:
                 )
 
 
-IDLE, POWER_CAP = 0x1, 0x4  # bits of ``Clocks.reasons``, as NVML has them
+# bits of ``Clocks.reasons``, as NVML has them
+IDLE = 0x1
+POWER_CAP = 0x4
 
 
 class Clocks(NamedTuple):
-    """The clock of the multiprocessors, and what holds it back, at one moment; None: the driver does not tell."""
+    """The clock of the multiprocessors, and the reasons that hold it back, at one moment; None: the
+    driver does not tell.
+    """
 
-    sm_mhz: float | None
-    max_mhz: float | None
-    reasons: int | None  # why the clock is not higher: bits
-    capped_s: float | None  # time for which the power limit held it back, since an arbitrary start
+    sm_mhz: float | None = None
+    max_mhz: float | None = None
+    reasons: int | None = None  # why the clock is not higher: bits
+    # time for which the power limit held it back, since an arbitrary start
+    capped_s: float | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the driver says that nothing but idleness holds the clock back."""
+        return self.reasons is not None and not self.reasons & ~IDLE
 
 
 class Device:
-    """One GPU, several GPUs used as one, or a substitute for them. By itself: a host's clock, no energy and no limit.
+    """One GPU, several GPUs used as one, or a substitute for them. By itself: a host's clock, no
+    energy and no limit.
 
-    A reading that is not available is ``None``, and ``missing`` has the reason. Calls never block for long. Setters
-    raise :class:`~airflow_provider_zeus.errors.DeviceError` with the remedy when the device refuses.
+    A reading that is not available is ``None``, and ``missing`` has the reason. Calls never block
+    for long. Setters raise :class:`~airflow_provider_zeus.errors.DeviceError` with the remedy when
+    the device refuses.
 
-    ``info``: model, count, MAXPOWER [W], energy source. ``uuid``: identifier of the device, those of several GPUs
-    joined by commas; None where it has none. ``missing``: name of a reading (``energy_j``, ``limit_w``, ...) -> why it
-    is None.
+    ``info``: model, count, MAXPOWER [W], energy source. ``uuid``: identifier of the device, those
+    of several GPUs joined by commas; None if it has none. ``missing``: name of a reading
+    (``energy_j``, ``limit_w``, ...) -> why it is None.
 
     :param no_limit: why there is no limit, for ``missing`` and errors.
     """
@@ -88,7 +112,9 @@ class Device:
 
     def __init__(self, info: DeviceInfo, no_limit: str = "") -> None:
         self.info = info
-        self.missing: dict[str, str] = {"limit_w": no_limit} if no_limit else {}
+        self.missing: dict[str, str] = {}
+        if no_limit:
+            self.missing["limit_w"] = no_limit
 
     def now_s(self) -> float:
         """Clock for durations [s]: monotonic; virtual on a simulated device."""
@@ -99,7 +125,7 @@ class Device:
         return None
 
     def limit_range(self) -> LimitRange | None:
-        """Limits that may be set; None where none may."""
+        """Limits that may be set; None if none may."""
         return None
 
     def limit_w(self) -> float | None:
@@ -120,115 +146,137 @@ class Device:
         return None
 
     def clocks(self) -> Clocks | None:
-        """The clock and what holds it back; None where it is not known."""
+        """The clock and the reasons that hold it back; None if it is not known."""
         return None
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the power limit [W]. Raises DeviceError: no permission, out of range."""
-        raise DeviceError(f"power limit = {limit_w:g} W: {self.missing['limit_w']}. Use mode='measure'.")
+        raise DeviceError(
+            f"power limit = {limit_w:g} W: {self.missing['limit_w']}. Use mode='measure'."
+        )
 
     def restore_record(self) -> list[dict[str, Any]] | None:
-        """Plain JSON, of each GPU, from which the guardian restores the limit without this process; None: it cannot."""
+        """Plain JSON, of each GPU, from which the guardian restores the limit without this process;
+        None: it cannot.
+        """
         return None
 
     def on_step(self, samples: int) -> None:
         """Advance the clock of a simulated device by one optimizer step; real devices ignore it."""
 
     def synchronize(self) -> None:
-        """Wait until all work given to the device is done. Called only where a measurement begins or ends."""
+        """Wait until all work given to the device is done.
+
+        Called only when a measurement begins or ends.
+        """
 
     def close(self) -> None:
-        """Release what the device holds, at the end of the training."""
+        """Release the device at the end of the training."""
 
 
 class NoneDevice(Device):
-    """No source of energy: no energy and no limit; the batch size can still be tuned, on time alone.
+    """No source of energy: no energy and no limit; the batch size can still be tuned, on time
+    alone.
 
     :param max_power_w: MAXPOWER of Eq. 2 [W], as given by the user.
     :param why: why energy is not measured, for the logs and the page.
     """
 
     def __init__(self, max_power_w: float | None = None, *, why: str = "") -> None:
-        super().__init__(DeviceInfo(model=cpu_model(), max_power_w=max_power_w), "this device has no power limit")
+        super().__init__(
+            DeviceInfo(model=cpu_model(), max_power_w=max_power_w), "this device has no power limit"
+        )
         self.missing["energy_j"] = why or (
-            "no source of energy on this host: train on an NVIDIA GPU, or use device='simulated:<gpu>/<load>' to try "
-            "things out"
+            "no source of energy on this host: train on an NVIDIA GPU, or use "
+            "device='simulated:<gpu>/<load>' to try things out"
         )
 
 
 class DeviceGroup(Device):
-    """GPUs that train together on one host: energy and MAXPOWER are summed, time is the longest, the limit is the same.
+    """GPUs that train together on one host: energy and MAXPOWER are summed, time is the longest,
+    the limit is the same.
 
-    A reading that one GPU lacks is missing for the group: a partial sum would look like a complete one. Limits are set
-    only where all GPUs have the same limit.
+    A reading that one GPU lacks is missing for the group: a partial sum would look like a complete
+    one. Limits are set only if all GPUs have the same limit.
 
     :param parts: the devices, at least one.
-    :param gpus: number of GPUs of the whole training, on all hosts: each trains its share of a step's samples.
+    :param gpus: number of GPUs of the whole training, on all hosts: each trains its share of a
+        step's samples.
     """
 
     def __init__(self, parts: Sequence[Device], gpus: int | None = None) -> None:
-        self._parts, self._gpus = tuple(parts), gpus or len(parts)
+        self._parts = tuple(parts)
+        self._gpus = gpus or len(parts)
         self._reasons: dict[str, str] = {}  # readings that only the group lacks -> why
-        self._infos = [part.info for part in parts]
-        self._info = self._summed_info()
-        self._virtual = self._info.energy_source == "simulated"
+        sources = {part.info.energy_source for part in parts}
+        if len(sources) > 1 and None not in sources:
+            listed = ", ".join(sorted(map(str, sources)))
+            self._reasons["energy_j"] = f"the GPUs measure in different ways ({listed})"
+        self._virtual = sources == {"simulated"}
         self._start_s = [part.now_s() for part in parts]
         self.limit_w()  # fills ``missing``
 
     @property
     def info(self) -> DeviceInfo:  # type: ignore[override]  # computed from the parts
-        """Model, count and MAXPOWER [W] of all GPUs; the model changes where another training came to share one."""
-        if self._infos != (infos := [part.info for part in self._parts]):
-            self._infos = infos
-            self._info = self._summed_info()
-        return self._info
+        """Model, count and MAXPOWER [W] of all GPUs; the model changes if another training came to
+        share one.
+        """
+        return joined([part.info for part in self._parts])
 
     @property
     def uuid(self) -> str | None:  # type: ignore[override]  # computed from the parts
-        """UUIDs of all GPUs in their order, joined by commas; None where one has none."""
-        uuids = [part.uuid for part in self._parts]
-        return None if None in uuids else ",".join(map(str, uuids))
+        """UUIDs of all GPUs in their order, joined by commas; None if one has none."""
+        return of_all(",".join, [part.uuid for part in self._parts])
 
     @property
     def missing(self) -> dict[str, str]:  # type: ignore[override]  # computed from the parts
         """Name of a reading -> why it is None, from the first GPU that lacks it."""
-        return {name: why for part in reversed(self._parts) for name, why in part.missing.items()} | self._reasons
+        missing: dict[str, str] = {}
+        for part in reversed(self._parts):
+            missing |= part.missing
+        return missing | self._reasons
 
     # ------------------------------------------------------------------ readings
     def now_s(self) -> float:
-        """Clock of this host [s]; for simulated GPUs the longest time since the group was created."""
+        """Clock of this host [s]; of simulated GPUs the longest time since the group exists."""
         if self._virtual:
-            return max(part.now_s() - start_s for part, start_s in zip(self._parts, self._start_s, strict=True))
+            return max(
+                part.now_s() - start_s
+                for part, start_s in zip(self._parts, self._start_s, strict=True)
+            )
         return self._parts[0].now_s()
 
     def energy_j(self) -> float | None:
         """Sum of the counters [J]."""
-        each = self.each_j()
-        return None if each is None else sum(each)
+        counters_j = self.each_j()
+        if counters_j is None:
+            return None
+        return sum(counters_j)
 
     def each_j(self) -> tuple[float, ...] | None:
-        """Counters [J] of the GPUs, in the order of ``uuid``; None where one cannot be read."""
+        """Counters [J] of the GPUs, in the order of ``uuid``; None if one cannot be read."""
         if self.info.energy_source is None:
             return None
-        readings = [part.energy_j() for part in self._parts]
-        known = tuple(reading for reading in readings if reading is not None)
-        return known if len(known) == len(readings) else None
+        return of_all(tuple, [part.energy_j() for part in self._parts])
 
     def limit_range(self) -> LimitRange | None:
         """Limits that every GPU accepts [W]."""
-        ranges = [each for each in (part.limit_range() for part in self._parts) if each is not None]
-        if len(ranges) < len(self._parts):
+        ranges = whole([part.limit_range() for part in self._parts])
+        if ranges is None:
             return None
-        lowest, highest = max(each.min_w for each in ranges), min(each.max_w for each in ranges)
-        return LimitRange(min_w=lowest, max_w=highest, step_w=ranges[0].step_w) if lowest < highest else None
+        min_w = max(limits.min_w for limits in ranges)
+        max_w = min(limits.max_w for limits in ranges)
+        if min_w >= max_w:
+            return None
+        return LimitRange(min_w=min_w, max_w=max_w, step_w=ranges[0].step_w)
 
     def limit_w(self) -> float | None:
-        """The limit of every GPU [W]; None where they differ."""
+        """The limit of every GPU [W]; None if they differ."""
         return self._common_w([part.limit_w() for part in self._parts])
 
     @property
     def seen_limit_w(self) -> float | None:
-        """The limit of every GPU [W] when it was last read or set; None where they differ."""
+        """The limit of every GPU [W] when it was last read or set; None if they differ."""
         return self._common_w([part.seen_limit_w for part in self._parts])
 
     def takes_s(self, method: str) -> float:
@@ -242,38 +290,43 @@ class DeviceGroup(Device):
 
     def _common_w(self, limits: Sequence[float | None]) -> float | None:
         self._reasons.pop("limit_w", None)
-        known = [limit for limit in limits if limit is not None]
-        if len(known) < len(limits):
+        whole_w = whole(limits)
+        if whole_w is None:
             return None
-        if len(set(known)) > 1:  # a difference within a driver's rounding counts too: one limit is given back to all
-            listed = ", ".join(f"{limit:g}" for limit in known)
+        # a difference within a driver's rounding counts too: one limit is given back to all
+        if len(set(whole_w)) > 1:
+            listed = ", ".join(f"{limit:g}" for limit in whole_w)
             self._reasons["limit_w"] = (
-                f"the GPUs that train together have limits of {listed} W; give them the same limit to have it tuned"
+                f"the GPUs that train together have limits of {listed} W; give them the same limit "
+                "to have it tuned"
             )
             return None
-        return known[0]
+        return whole_w[0]
 
     def busy(self) -> float | None:
         """Mean share of the GPUs in which they worked, 0 to 1."""
-        known = [share for share in (part.busy() for part in self._parts) if share is not None]
-        return sum(known) / len(known) if len(known) == len(self._parts) else None
+        return of_all(fmean, [part.busy() for part in self._parts])
 
     def clocks(self) -> Clocks | None:
-        """The lowest clock of the GPUs, what holds back any of them, and for how long in all."""
-        known = [clocks for clocks in (part.clocks() for part in self._parts) if clocks is not None]
-        if len(known) < len(self._parts):
+        """The lowest clock of the GPUs, the reasons of any of them, and the time for which they
+        were capped in all.
+        """
+        clocks = whole([part.clocks() for part in self._parts])
+        if clocks is None:
             return None
-        columns: list[Any] = [None if None in column else column for column in zip(*known, strict=True)]
-        sm_mhz, max_mhz, reasons, capped_s = columns
         return Clocks(
-            sm_mhz=sm_mhz and min(sm_mhz),
-            max_mhz=max_mhz and min(max_mhz),
-            reasons=reasons and reduce(or_, reasons),
-            capped_s=capped_s and sum(capped_s),
+            sm_mhz=of_all(min, [part.sm_mhz for part in clocks]),
+            max_mhz=of_all(min, [part.max_mhz for part in clocks]),
+            reasons=of_all(partial(reduce, or_), [part.reasons for part in clocks]),
+            capped_s=of_all(sum, [part.capped_s for part in clocks]),
         )
 
     def set_limit_w(self, limit_w: float) -> None:
-        """Set the limit of every GPU [W]. Where one refuses, the others are reset, and DeviceError is raised."""
+        """Set the limit of every GPU [W].
+
+        If one refuses, the others are reset, and DeviceError is raised.
+        """
+        # a group must not be left with two limits: its GPUs would wait for the slowest
         before = [part.limit_w() for part in self._parts]
         for done, part in enumerate(self._parts):
             try:
@@ -287,14 +340,16 @@ class DeviceGroup(Device):
 
     def restore_record(self) -> list[dict[str, Any]] | None:
         """The records of all GPUs: each gets its own limit back."""
-        records = [part.restore_record() for part in self._parts]
-        return None if None in records else [one for each in records for one in each or ()]
+        records = whole([part.restore_record() for part in self._parts])
+        if records is None:
+            return None
+        return list(chain.from_iterable(records))
 
     # ------------------------------------------------------------------ around a training
     def on_step(self, samples: int) -> None:
         """Advance each simulated GPU by its share of these samples."""
         if self._virtual:
-            share = -(-samples // self._gpus)
+            share = -(-samples // self._gpus)  # the largest share: the others wait for it
             for part in self._parts:
                 part.on_step(share)
 
@@ -308,24 +363,41 @@ class DeviceGroup(Device):
         for part in self._parts:
             part.close()
 
-    def _summed_info(self) -> DeviceInfo:
-        infos = self._infos
-        powers, sources = [info.max_power_w for info in infos], {info.energy_source for info in infos}
-        if len(sources) > 1 and None not in sources:
-            self._reasons["energy_j"] = f"the GPUs measure in different ways ({', '.join(sorted(map(str, sources)))})"
-        return DeviceInfo(
-            model=" + ".join(dict.fromkeys(info.model for info in infos)),
-            count=len(infos),
-            max_power_w=None if None in powers else sum(power or 0.0 for power in powers),
-            energy_source=sources.pop() if len(sources) == 1 else None,
-        )
+
+def joined(infos: Sequence[DeviceInfo]) -> DeviceInfo:
+    """Several devices as one. They have a source of energy if it is the same one."""
+    sources = {info.energy_source for info in infos}
+    return DeviceInfo(
+        model=" + ".join(dict.fromkeys(info.model for info in infos)),
+        count=len(infos),
+        max_power_w=of_all(sum, [info.max_power_w for info in infos]),
+        energy_source=sources.pop() if len(sources) == 1 else None,
+    )
+
+
+def of_all(merge: Callable[[list[T]], R], values: Sequence[T | None]) -> R | None:
+    """The result of ``merge`` on the values of all GPUs; None if one lacks it."""
+    present = whole(values)
+    if present is None:
+        return None
+    return merge(present)
+
+
+def whole(values: Sequence[T | None]) -> list[T] | None:
+    """The values of all GPUs; None if one lacks it: a part would look like the whole."""
+    present = [value for value in values if value is not None]
+    if len(present) == len(values):
+        return present
+    return None
 
 
 def cpu_model() -> str:
     """Model name of this host's processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            names = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            names = (
+                line.partition(":")[2].strip() for line in file if line.startswith("model name")
+            )
             return next(filter(None, names), platform.machine())
     except OSError:  # not Linux
         return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""Opens the device that a job names: one GPU, several as one, or what stands in for them."""
+"""Opens the device that a job names: one GPU, several as one, or a substitute."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated, ta
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """What the section ``[zeus]`` of a host says of measuring and setting limits there."""
+    """Settings of the section ``[zeus]`` of a host: how to measure and to set limits there."""
 
-    cpu_watts: float | None = None  # of one busy CPU core [W], for an estimate where nothing measures
+    # of one busy CPU core [W], for an estimate if nothing measures
+    cpu_watts: float | None = None
     power_read_only: bool = False  # never set a limit on a real GPU
-    power_socket: str = ""  # of the helper that sets limits of real GPUs; empty: the training sets them
-    gpu_lock_wait_s: float = 3600.0  # how long to wait for GPUs that another training uses, with gpu_lock="wait"
+    # of the helper that sets limits of real GPUs; empty: the training sets them
+    power_socket: str = ""
+    # how long to wait for GPUs that another training uses, with gpu_lock="wait"
+    gpu_lock_wait_s: float = 3600.0
 
 
 def device_of(
@@ -46,7 +49,9 @@ def device_of(
         host=host,
         max_power_w=job.max_power_w,
         gpus=job.gpus,
-        lock=partial(GpuLock, state_dir, how=job.gpu_lock, wait_s=host.gpu_lock_wait_s, above=gpus_held),
+        lock=partial(
+            GpuLock, state_dir, how=job.gpu_lock, wait_s=host.gpu_lock_wait_s, above=gpus_held
+        ),
         gpus_held=gpus_held,
         processes=processes,
         hosts=hosts,
@@ -67,22 +72,25 @@ def open_device(
 ) -> Device:
     """Open ``auto``, ``nvml``, ``rapl``, ``none`` or ``simulated:<gpu>/<load>``.
 
-    ``auto`` is the best real source of this host: an NVIDIA GPU, else the processors' counters where they can be read,
-    else the estimate where ``cpu_watts`` is set, else none.
+    ``auto`` is the best real source of this host: an NVIDIA GPU, else the processors' counters if
+    they can be read, else the estimate if ``cpu_watts`` is set, else none.
 
-    :param state_dir: folder of the state of simulated devices; a path of the host, shared by its processes.
-    :param max_power_w: MAXPOWER of Eq. 2 [W], used where the device does not report it.
-    :param gpus: number of this host's GPUs that train together; default: one per process; for a single process, those
-        that it is shown.
-    :param processes: number of processes that train together on this host; this one measures for all of them.
+    :param state_dir: folder of the state of simulated devices; a path of the host, shared by its
+        processes.
+    :param max_power_w: MAXPOWER of Eq. 2 [W], used if the device does not report it.
+    :param gpus: number of this host's GPUs that train together; default: one per process; for a
+        single process, those that it is shown.
+    :param processes: number of processes that train together on this host; this one measures for
+        all of them.
     :param hosts: number of hosts that train together.
-    :param lock: takes the lock of the GPUs with these UUIDs; None: no lock is taken. A simulated GPU is not waited
-        for: each training gets one of its own.
+    :param lock: takes the lock of the GPUs with these UUIDs; None: no lock is taken. A simulated
+        GPU is not waited for: each training gets one of its own.
     :param gpus_held: UUIDs of simulated GPUs that the parent process has taken for this training.
 
     Raises JobSpecError: the name is unknown, or this host has no such device.
     """
-    gpus = gpus or (processes if processes > 1 else None)
+    if gpus is None and processes > 1:
+        gpus = processes
     if name.startswith(PREFIX):
         count = gpus or 1
         if lock is None:
@@ -93,29 +101,54 @@ def open_device(
     if name == "none":
         return NoneDevice(max_power_w)
     if name not in ("auto", "nvml", "rapl"):
-        known = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
-        raise JobSpecError.of("ZeusJob.device", name, "unknown device", known)
+        names = f"use 'auto', 'nvml', 'rapl', 'none' or '{PREFIX}<gpu>/<load>'"
+        raise JobSpecError.of("ZeusJob.device", name, "unknown device", names)
+    host = host or HostSettings()
+    nvml = partial(
+        open_nvml,
+        read_only=host.power_read_only,
+        max_power_w=max_power_w,
+        power_socket=host.power_socket,
+        gpus=gpus,
+        processes=processes,
+        lock=lock,
+    )
+    return _open_real(name, nvml, max_power_w, host.cpu_watts, with_siblings=processes > 1)
+
+
+def _open_real(
+    name: str,
+    nvml: Callable[[], Device],
+    max_power_w: float | None,
+    cpu_watts: float | None,
+    *,
+    with_siblings: bool,
+) -> Device:
+    """Open a source of energy of this host, as :func:`open_device`."""
     from airflow_provider_zeus.power.cpu import EstimateDevice, open_rapl
     from airflow_provider_zeus.power.nvml.library import why_silent
 
-    host = host or HostSettings()
-    nvml = partial(open_nvml, read_only=host.power_read_only, max_power_w=max_power_w, power_socket=host.power_socket)
+    sources: dict[str, Callable[[], Device]] = {
+        "nvml": nvml,
+        "rapl": partial(open_rapl, max_power_w),
+    }
     reasons = []
-    for kind, opened in (
-        ("nvml", partial(nvml, gpus=gpus, processes=processes, lock=lock)),
-        ("rapl", partial(open_rapl, max_power_w)),
-    ):
+    # the GPU first: its energy is most of a training's
+    for kind in sources if name == "auto" else [name]:
         try:
-            if name in (kind, "auto"):
-                return opened()
+            return sources[kind]()
         except DeviceError as error:
-            if why := why_silent():  # it may train on a GPU all the same, of which no other source tells
+            # it may train on a GPU all the same, of which no other source tells
+            why = why_silent()
+            if why:
                 return NoneDevice(max_power_w, why=why)
             if name == kind:
-                raise JobSpecError.of("ZeusJob.device", name, str(error), "Or use 'auto' to do without") from error
+                raise JobSpecError.of(
+                    "ZeusJob.device", name, str(error), "Or use 'auto' to do without"
+                ) from error
             reasons.append(str(error))
-    if host.cpu_watts is not None:
-        return EstimateDevice(host.cpu_watts, max_power_w, with_siblings=processes > 1)
+    if cpu_watts is not None:
+        return EstimateDevice(cpu_watts, max_power_w, with_siblings=with_siblings)
     why = f"no source of energy. {'; '.join(reasons)}; or set [zeus] cpu_watts for an estimate"
     return NoneDevice(max_power_w, why=why)
 
@@ -132,34 +165,42 @@ def open_nvml(
     """Open the GPUs that the training uses. Raises DeviceError with the reason: none can be used.
 
     :param read_only, power_socket: see :class:`~airflow_provider_zeus.power.nvml.gpu.NvmlDevice`.
-    :param max_power_w: MAXPOWER [W] of all GPUs together, where they do not report it.
-    :param gpus: number of GPUs; default: those that ``CUDA_VISIBLE_DEVICES`` names, one where it is not set.
+    :param max_power_w: MAXPOWER [W] of all GPUs together, if they do not report it.
+    :param gpus: number of GPUs; default: those that ``CUDA_VISIBLE_DEVICES`` names, one if it is
+        not set.
     :param processes: number of processes that train together on this host.
     :param lock: takes the lock of the GPUs with these UUIDs; may wait.
     """
     from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
     from airflow_provider_zeus.power.nvml.visible import find_gpus
 
-    found = find_gpus(gpus)
-    uuids, not_ours = [gpu.uuid for gpu in found], ""
-    if gpus is not None and len(found) < gpus:
+    visible = find_gpus(gpus)
+    uuids = [gpu.uuid for gpu in visible]
+    not_ours = ""
+    if gpus is not None and len(visible) < gpus:
         not_ours = (
-            f"{gpus} GPUs train together and this process sees {len(found)} of them: let CUDA_VISIBLE_DEVICES show "
-            "every GPU of the host's training to each of its processes, and let each pick its own"
+            f"{gpus} GPUs train together and this process sees {len(visible)} of them: let "
+            "CUDA_VISIBLE_DEVICES show every GPU of the host's training to each of its processes, "
+            "and let each pick its own"
         )
-    named = [gpu.uuid for gpu in found if gpu.uuid and not gpu.is_mig]
-    held = lock(named) if lock is not None and named else None
+    # a MIG slice is never this training's alone, lock or not
+    named = [gpu.uuid for gpu in visible if gpu.uuid and not gpu.is_mig]
+    gpu_lock = None
+    if lock is not None and named:
+        gpu_lock = lock(named)
     parts = [
         NvmlDevice(
             read_only=read_only,
-            max_power_w=max_power_w / len(found) if max_power_w else None,
+            max_power_w=max_power_w / len(visible) if max_power_w else None,
             power_socket=power_socket,
             gpu=gpu,
             among=uuids,
             processes=processes,
             not_ours=not_ours,
-            lock=held,
+            lock=gpu_lock,
         )
-        for gpu in found
+        for gpu in visible
     ]
-    return parts[0] if len(parts) == 1 else DeviceGroup(parts)
+    if len(parts) == 1:
+        return parts[0]
+    return DeviceGroup(parts)

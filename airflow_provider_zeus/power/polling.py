@@ -1,4 +1,5 @@
-"""A method called periodically by a background thread, which ends when the method's object is deleted.
+"""A method called periodically by a background thread, which ends when the method's object is
+deleted.
 
 A method that takes long is called less often, so that its calls take at most 2 % of the time.
 """
@@ -18,6 +19,9 @@ from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 log = guarded_log(__name__)
 
 
+STALLED_S = 3.0  # over a longer gap between two readings the energy is not known
+
+
 class Polling:
     """Calls a method every ``every_s`` seconds, or less often, from :meth:`start` to :meth:`stop`.
 
@@ -25,13 +29,16 @@ class Polling:
     """
 
     def __init__(self, method: Callable[[], object], every_s: float) -> None:
-        self._method, self._every_s = weakref.WeakMethod(method), every_s
+        self._method = weakref.WeakMethod(method)
+        self._every_s = every_s
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.problem = ""  # why no thread runs; empty where one can
+        self.problem = ""  # why no thread runs; empty if one can
 
     def start(self) -> None:
-        """Start the thread unless it was started or stopped before; after a failure the next call tries again."""
+        """Start the thread unless it was started or stopped before; after a failure the next call
+        tries again.
+        """
         if self._thread is not None or self._stopped.is_set():
             return
         arguments = (self._method, self._stopped, self._every_s)
@@ -39,20 +46,25 @@ class Polling:
         try:
             thread.start()
         except RuntimeError as error:
-            if not self.problem:
+            if not self.problem:  # said once: each reading tries again
                 log.warning(
-                    "Energy is read only where training begins and ends: no thread can be started here (%s).", error
+                    "Energy is read only where training begins and ends: no thread can be started "
+                    "here (%s).",
+                    error,
                 )
             self.problem = f"no thread can be started ({error})"
         else:
-            self._thread, self.problem = thread, ""
+            self._thread = thread
+            self.problem = ""
 
     def stop(self) -> None:
         """Make no further call."""
         self._stopped.set()
 
 
-def _poll(reference: weakref.WeakMethod[Callable[[], object]], stopped: threading.Event, every_s: float) -> None:
+def _poll(
+    reference: weakref.WeakMethod[Callable[[], object]], stopped: threading.Event, every_s: float
+) -> None:
     pause_s = every_s
     while not stopped.wait(pause_s):
         method = reference()
@@ -65,13 +77,18 @@ def _poll(reference: weakref.WeakMethod[Callable[[], object]], stopped: threadin
 
 
 def spaced_s(took_s: float) -> float:
-    """How long to wait [s] after a call that took ``took_s``, so that such calls take at most 2 % of the time."""
+    """How long to wait [s] after a call that took ``took_s``, so that such calls take at most 2 %
+    of the time.
+    """
     return took_s * (1.0 / MOST_SHARE - 1.0)
 
 
 def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
-    """Whether a counter, or the draw that is added up, moves: real ones do within 0.1 s, on an idle device too."""
-    first, until_s = read(), time.monotonic() + within_s
+    """Whether a counter, or the draw that is added up, moves: real ones do within 0.1 s, on an idle
+    device too.
+    """
+    first = read()
+    until_s = time.monotonic() + within_s
     while read() == first:
         if time.monotonic() > until_s:
             return False
@@ -80,10 +97,10 @@ def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
 
 
 class PolledEnergy:
-    """Trapezoidal integral of power readings. A thread starts at the first reading and ends with the object.
+    """Trapezoidal integral of power readings. A thread starts at the first reading and ends with
+    the object.
 
     :param power_mw: reads the power [mW].
-    :param stalled_s: over a longer gap between two readings the energy is unknown [s].
     :param clock: monotonic [s].
     """
 
@@ -92,11 +109,10 @@ class PolledEnergy:
         power_mw: Callable[[], NvmlAnswer],
         *,
         every_s: float = 0.1,
-        stalled_s: float = 3.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock = clock
-        self._power_mw, self._stalled_s = power_mw, stalled_s
+        self._power_mw = power_mw
         self._lock = threading.Lock()
         self._polling = Polling(self.read_j, every_s)
         self._pid = os.getpid()
@@ -107,31 +123,39 @@ class PolledEnergy:
     def read_j(self) -> NvmlAnswer:
         """Energy [J] from the first call until now."""
         if os.getpid() != self._pid:  # the thread runs in the parent only
-            return NvmlAnswer(None, -1, "power is polled by the process that this one was forked from")
+            forked = "power is polled by the process that this one was forked from"
+            return NvmlAnswer(None, -1, forked)
         self._polling.start()
         with self._lock:
             began_s = self._clock()
             power = self._power_mw()
             if power.problem:
-                return NvmlAnswer(None, -1, self._broken) if self._broken else power
-            now_s, power_w = self._clock(), power.value / 1000
+                if self._broken:
+                    return NvmlAnswer(None, -1, self._broken)
+                return power
+            now_s = self._clock()
+            power_w = power.value / 1000
             if self._last is not None:
                 before_s, before_w = self._last
-                if now_s - before_s > self._stalled_s:
-                    gap_s = now_s - before_s
+                gap_s = now_s - before_s
+                if gap_s > STALLED_S:
                     self._broken = self._broken or self._why_broken(gap_s, now_s - began_s)
-                self._energy_j += (before_w + power_w) / 2 * (now_s - before_s)
+                self._energy_j += (before_w + power_w) / 2 * gap_s
             self._last = now_s, power_w
-            return NvmlAnswer(None, -1, self._broken) if self._broken else NvmlAnswer(self._energy_j)
+            if self._broken:
+                return NvmlAnswer(None, -1, self._broken)
+            return NvmlAnswer(self._energy_j)
 
     def _why_broken(self, gap_s: float, took_s: float) -> str:
-        if spaced_s(took_s) > self._stalled_s:
+        if spaced_s(took_s) > STALLED_S:
             return (
-                f"the GPU's power is read too rarely to add it up: a reading takes {1000 * took_s:.0f} ms, and "
-                f"readings may take {100 * MOST_SHARE:g} % of the time"
+                "the GPU's power is read too rarely to add it up: a reading takes "
+                f"{1000 * took_s:.0f} ms, and readings may take {100 * MOST_SHARE:g} % of the time"
             )
-        why = f": {self._polling.problem}" if self._polling.problem else ""
-        return f"polling of the GPU's power stalled for {gap_s:.1f} s{why}"
+        stalled = f"polling of the GPU's power stalled for {gap_s:.1f} s"
+        if self._polling.problem:
+            stalled += f": {self._polling.problem}"
+        return stalled
 
     def close(self) -> None:
         """Stop polling."""

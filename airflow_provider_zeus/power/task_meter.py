@@ -1,60 +1,43 @@
-"""Energy and time of a task that does not know that it is measured: of the GPUs that it uses, else of its processors.
+"""Energy and time of a task that does not know that it is measured: of the GPUs that it uses, else
+of its processors.
 
-A GPU counts only where this task, with the processes that it started, was the only one that computed on it. A GPU that
-it did not touch counts nothing; where a container hides that, no energy is known. The processors count where it touched
-none: figures of both are never added.
+A GPU counts only if this task, with the processes that it started, was the only one that computed
+on it. A GPU that it did not touch counts nothing. The processors count if it touched none: figures
+of both are never added. If a container hides whether it did, the processors' figure has a remark.
+If the processors were nearly idle, too, the task waited for work elsewhere, and no figure tells
+that energy.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
-from multiprocessing.pool import ThreadPool
 from statistics import fmean
 from threading import Lock
 
 from airflow_provider_zeus.errors import DeviceError
-from airflow_provider_zeus.model.trial import Observation, PowerPoint
-from airflow_provider_zeus.power.cpu import EstimateDevice, RaplShareDevice, descendants, open_rapl
-from airflow_provider_zeus.power.device import Device, NoneDevice
+from airflow_provider_zeus.model.trial import GPU_HIDDEN, Observation, PowerPoint
+from airflow_provider_zeus.power.cpu import (
+    EstimateDevice,
+    RaplShareDevice,
+    cpu_seconds,
+    descendants,
+    open_rapl,
+)
+from airflow_provider_zeus.power.device import Device, NoneDevice, joined, of_all
 from airflow_provider_zeus.power.limits.gpu_lock import tell_holder
-from airflow_provider_zeus.power.meter import Span, read
+from airflow_provider_zeus.power.meter import DeviceMeter
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import why_silent
 from airflow_provider_zeus.power.nvml.visible import find_gpus, uuids_by_torch
 
-
-class Counted:
-    """What a device drew: since the task began, and since the last power point."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self._read = read(device)
-        self.total, self._since_point = Span(self._read), Span(self._read)
-
-    def advance(self) -> None:
-        """Add what was drawn since the last reading."""
-        self._read = read(self.device)
-        self.total.advance(self._read)
-        self._since_point.advance(self._read)
-
-    def take_power_w(self) -> float | None:
-        """Mean power from the reading at the last call until the newest one [W]."""
-        power_w, self._since_point = self._since_point.power_w, Span(self._read)
-        return power_w
-
-    @property
-    def why_not(self) -> str:
-        """Why its energy is not known; empty where it is."""
-        total, missing = self.total, self.device.missing.get("energy_j")
-        if total.time_s and total.energy_j is not None and not total.still and self.device.info.energy_source:
-            return ""
-        still = "the clock of this device stands still: that of a simulated one goes with the training's steps"
-        return missing or total.reason or total.still or ("no source of energy" if total.time_s else still)
+# Share of one hardware thread below which a task's processes were nearly idle
+IDLE_SHARE = 0.05
 
 
-class CountedGpu(Counted):
+class GpuMeter(DeviceMeter):
     """A GPU that the task may use: whether it does, and whether alone."""
 
     device: NvmlDevice
@@ -63,25 +46,32 @@ class CountedGpu(Counted):
         super().__init__(gpu)
         self.used = False
         self.unknown = False  # processes computed on it of which nobody knows whose they are
-        self.shared = ""  # why what it drew is not this task's alone
+        self.shared = ""  # why its energy is not this task's alone
         self.busy: list[float] = []
 
-    def look(self, ours: set[int], by_torch: Callable[[], set[str | None]], first_use: Callable[[str], None]) -> None:
+    def see_processes(
+        self,
+        ours: set[int],
+        by_torch: Callable[[], set[str | None]],
+        first_use: Callable[[str], None],
+    ) -> None:
         """See who computes on it now.
 
-        :param ours: ids of the task's processes. A container hides them; then torch in this process names its GPUs.
+        :param ours: ids of the task's processes. A container hides them; then torch in this process
+            names its GPUs.
         :param by_torch: gives the UUIDs of those.
         :param first_use: gets the GPU's UUID when the task is seen on it for the first time.
         """
-        gpu, listed = self.device, self.device.computing() or []
-        mine = len(ours.intersection(listed))
-        if not mine and gpu.uuid is not None and gpu.uuid in by_torch():
-            mine = 1
-        if not mine and any(map(_is_hidden, listed)):  # listed still: one that has just ended is not
+        gpu = self.device
+        listed = gpu.computing() or []
+        mine = self._count_ours(listed, ours, by_torch)
+        # asked twice: a process that has just ended is hidden too, but listed no more
+        if not mine and any(map(_is_hidden, listed)):
             self.unknown = self.unknown or any(map(_is_hidden, gpu.computing() or []))
         others = len(listed) - mine
         if others > 0 and not self.shared:
-            self.shared = f"{others} other process{'es' if others > 1 else ''} computed on {gpu.uuid or 'the GPU'} too"
+            processes = "process" if others == 1 else "processes"
+            self.shared = f"{others} other {processes} computed on {self._name} too"
         if mine and not self.used:
             self.used = True
             if gpu.uuid:
@@ -89,28 +79,64 @@ class CountedGpu(Counted):
         if not self.used:
             return
         gpu.limit_w()
-        if (share := gpu.busy()) is not None:
+        share = gpu.busy()
+        if share is not None:
             self.busy.append(share)
+
+    def _count_ours(
+        self, listed: list[int], ours: set[int], by_torch: Callable[[], set[str | None]]
+    ) -> int:
+        """How many of the listed processes are the task's."""
+        mine = len(ours.intersection(listed))
+        if mine or self.device.uuid is None:
+            return mine
+        # a container hides whose process is there; torch tells that of this one
+        return int(self.device.uuid in by_torch())
 
     @property
     def why_not(self) -> str:
-        """Why its energy is not known, or not this task's alone; empty where it is."""
-        if self.unknown and not self.used:
-            of = self.device.uuid or "the GPU"
-            return f"whether this task computed on {of} is not known: its container hides whose processes are there"
+        """Why its energy is not known, or not this task's alone; empty if it is."""
         return self.shared or super().why_not
+
+    @property
+    def hidden(self) -> str:
+        """Why it is not known whether the task used it; empty if it is."""
+        if self.used or not self.unknown:
+            return ""
+        return (
+            f"whether this task computed on {self._name} is not known: its container hides whose "
+            "processes are there, and the figures are those of its processors alone"
+        )
+
+    @property
+    def _name(self) -> str:
+        return self.device.uuid or "the GPU"
 
 
 class TaskMeter:
-    """Measures from its construction on. Safe for several threads.
+    """The :class:`.Meter` of a task: of the GPUs that it uses, else of its processors. Safe for
+    several threads.
 
-    :param gpus: that the task may use. :param host: what measures the processors' energy; its clock is used.
+    :param gpus: that the task may use.
+    :param host: measures the processors' energy; its clock is used.
     :param first_use: gets the UUID of each GPU when the task is seen on it for the first time.
+    :param busy_s: processor time of this process and those that it started [s].
     """
 
-    def __init__(self, gpus: Sequence[NvmlDevice], host: Device, first_use: Callable[[str], None]) -> None:
-        self._gpus, self._host = [CountedGpu(gpu) for gpu in gpus], Counted(host)
-        self._first_use, self._lock = first_use, Lock()
+    def __init__(
+        self,
+        gpus: Sequence[NvmlDevice],
+        host: Device,
+        first_use: Callable[[str], None],
+        busy_s: Callable[[], float] = cpu_seconds,
+    ) -> None:
+        self._gpus = [GpuMeter(gpu) for gpu in gpus]
+        self._host = DeviceMeter(host)
+        self._first_use = first_use
+        self._lock = Lock()
+        self._busy_s = busy_s
+        self._busy_before_s = busy_s()
+        self._worked_s = 0.0  # processor time since the task began [s]
 
     @classmethod
     def open(
@@ -121,11 +147,13 @@ class TaskMeter:
         cpu_watts: float | None,
         simulated: Device | None = None,
     ) -> TaskMeter:
-        """Open what there is. Raises nothing: where nothing measures energy, time is measured alone.
+        """Open the devices that there are. Raises nothing: if nothing measures energy, time is
+        measured alone.
 
         :param device: of the job: "auto", "nvml", "rapl", "none" or simulated.
-        :param cpu_watts: power of one busy CPU core [W], for an estimate where no counter can be read.
-        :param simulated: the simulated GPU that ``device`` names, whose clock the steps of the training advance.
+        :param cpu_watts: power of one busy CPU core [W], for an estimate if no counter can be read.
+        :param simulated: the simulated GPU that ``device`` names, whose clock the steps of the
+            training advance.
         """
         gpus: list[NvmlDevice] = []
         reasons = []
@@ -134,7 +162,9 @@ class TaskMeter:
                 gpus = _every_gpu()
             except DeviceError as error:
                 reasons.append(str(error))
-            if why := why_silent():  # it may compute on a GPU all the same: its processors are not all
+            # it may compute on a GPU all the same: its processors' energy is not all of it
+            why = why_silent()
+            if why:
                 return cls((), NoneDevice(why=why), lambda _: None)
         host: Device | None = simulated
         if device in ("auto", "rapl"):
@@ -154,71 +184,135 @@ class TaskMeter:
     def look(self) -> None:
         """See which GPUs the task uses now; read all counters."""
         with self._lock:
-            ours, by_torch = descendants(os.getpid()) if self._gpus else set(), cache(uuids_by_torch)  # once for all
+            # once for all GPUs: a walk through /proc, and calls of CUDA
+            ours = descendants(os.getpid()) if self._gpus else set()
+            by_torch = cache(uuids_by_torch)
             for gpu in self._gpus:
-                gpu.look(ours, by_torch, self._first_use)
-            for counted in (self._host, *self._gpus):
-                counted.advance()
+                gpu.see_processes(ours, by_torch, self._first_use)
+            for meter in (self._host, *self._gpus):
+                meter.look()
+            # a child that ends during the reading is missing from it once
+            self._worked_s = max(self._worked_s, self._busy_s() - self._busy_before_s)
 
     def point(self) -> PowerPoint:
-        """A power point: mean power [W] since the last one."""
+        """A power point: mean power [W] from the last one until the last look."""
         with self._lock:
             used = self._used
-            powers = [counted.take_power_w() for counted in used]
-            known = [power_w for power_w in powers if power_w is not None]
-            whole = len(known) == len(powers) and not any(counted.why_not for counted in used)
-            power_w = sum(known) if whole else None
-            return PowerPoint(t_s=self._host.total.time_s, power_w=power_w, limit_w=self._limit_w, phase="train")
+            powers = [meter.take_power_w() for meter in used]
+            if any(meter.why_not for meter in used):
+                powers = [None]  # a power without one device would look like the whole
+            return PowerPoint(
+                t_s=self._host.total.time_s,
+                power_w=of_all(sum, powers),
+                limit_w=self._limit_w,
+                phase="train",
+            )
 
     def observation(self) -> Observation:
         """The sums up to the last look; each figure that is not known is None with its reason."""
         with self._lock:
-            used, gpus = self._used, [counted for counted in self._used if isinstance(counted, CountedGpu)]
-            infos = [counted.device.info for counted in used]
-            energies = [counted.total.energy_j or 0.0 for counted in used]
-            why_not = "; ".join(filter(None, (counted.why_not for counted in used)))
+            gpus = self._used_gpus
             busy = [share for gpu in gpus for share in gpu.busy]
-            powers = [info.max_power_w for info in infos]
-            uuids = [gpu.device.uuid for gpu in gpus]
-            beside = bool(gpus) and not self._host.why_not and bool(self._host.total.energy_j)
-            each_j = tuple(energies) if len(gpus) > 1 and not why_not else None
-            return Observation(
-                energy_j=None if why_not else sum(energies),
-                time_s=self._host.total.time_s or None,
+            used = self._used
+            info = joined([meter.device.info for meter in used])
+            energies = [meter.total.energy_j or 0.0 for meter in used]
+            why_not = self._why_not
+            why_no_energy = why_not or self._why_short
+            host = self._host
+            figures = Observation(
+                energy_j=sum(energies),
+                time_s=host.total.time_s or None,
                 power_limit_w=self._limit_w,
-                device_model=" + ".join(dict.fromkeys(info.model for info in infos)),
-                device_count=len(gpus) or 1,
-                max_power_w=None if None in powers else sum(power or 0.0 for power in powers),
-                energy_source=None if why_not else infos[0].energy_source,
-                gpu_uuid=",".join(map(str, uuids)) if uuids and None not in uuids else None,
-                gpu_energy_j=each_j,
+                device_model=info.model,
+                device_count=info.count,
+                max_power_w=info.max_power_w,
+                energy_source=used[0].device.info.energy_source,
+                gpu_uuid=of_all(",".join, [gpu.device.uuid for gpu in gpus]) or None,
+                gpu_energy_j=tuple(energies) if len(gpus) > 1 else None,
                 gpu_busy=fmean(busy) if busy else None,
-                host_j=self._host.total.energy_j if beside else None,
-                host_source=self._host.device.info.energy_source if beside else None,
-                reasons=dict.fromkeys(("energy_j",) if self._host.total.time_s else ("energy_j", "time_s"), why_not)
-                if why_not
-                else {},
+                reasons=self._reasons(why_not, why_no_energy),
             )
+            if why_not:
+                figures = replace(figures, energy_source=None)
+            if why_no_energy:
+                figures = replace(figures, energy_j=None, gpu_energy_j=None)
+            # of the processors beside the GPUs that count
+            host_j = host.total.energy_j
+            if gpus and host_j and not host.why_not:
+                source = host.device.info.energy_source
+                figures = replace(figures, host_j=host_j, host_source=source)
+            return figures
+
+    def _reasons(self, why_not: str, why_no_energy: str) -> dict[str, str]:
+        """Why figures are missing, or may be those of another task."""
+        reasons: dict[str, str] = {}
+        if why_no_energy:
+            reasons["energy_j"] = why_no_energy
+        if why_not and not self._host.total.time_s:
+            reasons["time_s"] = why_not
+        hidden = "; ".join(filter(None, (gpu.hidden for gpu in self._gpus)))
+        if hidden and not self._used_gpus:
+            reasons[GPU_HIDDEN] = hidden
+        return reasons
 
     def close(self) -> None:
         """Release the devices."""
-        for counted in (self._host, *self._gpus):
-            counted.device.close()
+        for meter in (self._host, *self._gpus):
+            meter.close()
 
     @property
-    def _used(self) -> Sequence[Counted]:
-        """What counts: the GPUs that the task was seen on, or may have been, else the processors."""
-        return [gpu for gpu in self._gpus if gpu.used or gpu.unknown] or [self._host]
+    def _used(self) -> Sequence[DeviceMeter]:
+        """The devices that count: the GPUs that the task was seen on, else the processors."""
+        return self._used_gpus or [self._host]
+
+    @property
+    def _used_gpus(self) -> list[GpuMeter]:
+        return [gpu for gpu in self._gpus if gpu.used]
+
+    @property
+    def _why_not(self) -> str:
+        """Why the energy of the devices that count is not known or says nothing; else empty."""
+        reasons = "; ".join(filter(None, (meter.why_not for meter in self._used)))
+        return reasons or self._why_idle
+
+    @property
+    def _why_short(self) -> str:
+        """Why 0 J are no measurement.
+
+        If one of the counters moved, the energy of the others is most of it.
+        """
+        reasons = [meter.total.short for meter in self._used]
+        return reasons[0] if all(reasons) else ""
+
+    @property
+    def _why_idle(self) -> str:
+        """Why the processors' figure would say nothing of the task: it used no GPU and they were
+        nearly idle.
+        """
+        time_s = self._host.total.time_s
+        is_share = self._host.device.info.energy_source in ("estimate", "rapl_share")
+        if self._used_gpus or not is_share:
+            return ""
+        if not time_s or self._worked_s >= IDLE_SHARE * time_s:
+            return ""
+        return (
+            f"its worker was nearly idle ({self._worked_s:.2g} s of processor time in "
+            f"{time_s:,.3g} s): if the task waited for work elsewhere, such as a pod's or a "
+            "warehouse's, that is not measured"
+        )
 
     @property
     def _limit_w(self) -> float | None:
-        """The power limit of the GPUs that it uses [W]; None where they differ."""
-        limits = {gpu.device.seen_limit_w for gpu in self._gpus if gpu.used}
+        """The power limit of the GPUs that it uses [W]; None if they differ."""
+        limits = {gpu.device.seen_limit_w for gpu in self._used_gpus}
         return limits.pop() if len(limits) == 1 else None
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether a process cannot be seen here: it is of the host, and this is a container. One that has ended is too."""
+    """Whether a process cannot be seen here: it is of the host, and this is a container.
+
+    One that has ended is too.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -230,6 +324,9 @@ def _is_hidden(pid: int) -> bool:
 
 def _every_gpu() -> list[NvmlDevice]:
     """The GPUs that the task may use, open. Raises DeviceError: there is none."""
-    found = find_gpus(10**6)
-    with ThreadPool(len(found)) as pool:  # each waits until its counter moves; daemons, so that none holds the exit
-        return pool.map(lambda gpu: NvmlDevice(gpu=gpu, read_only=True), found)
+    from multiprocessing.pool import ThreadPool  # here: tasks on hosts without a GPU do not need it
+
+    gpus = find_gpus(10**6)
+    # each waits until its counter moves; daemons, so that none holds the exit
+    with ThreadPool(len(gpus)) as pool:
+        return pool.map(lambda gpu: NvmlDevice(gpu=gpu, read_only=True), gpus)

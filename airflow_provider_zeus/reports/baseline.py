@@ -1,8 +1,8 @@
-"""What runs would have cost with the default batch size at full power, and what they saved against it. Pure.
+"""The cost of runs with the default batch size at full power, and their savings against it. Pure.
 
-The baseline of a run is Epochs(default) on its slice (``slice_epochs.py``) x EpochCost(default) at the highest power
-limit measured, for a slice of that size (Eq. 6). A run of the default below that limit is re-costed to it by its
-profile, which may be off: one draw for the job.
+The baseline of a run is Epochs(default) on its slice (``slice_epochs.py``) x EpochCost(default) at
+the highest power limit measured, for a slice of that size (Eq. 6). A run of the default below that
+limit is re-costed to it by its profile, which may be off: one draw for the job.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, State
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt
 from airflow_provider_zeus.optimizer.arms import run_variance
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.reports.dataset import Dataset, RunId, RunTrials, total
-from airflow_provider_zeus.reports.limit_profiles import RATIO_SD, SAME_W, LimitProfiles, same_limit
+from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitProfiles, same_limit
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estimate, slice_epochs
 
 if TYPE_CHECKING:
-    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
+    from airflow_provider_zeus.reports.slice_paths import Vector
 
-NEWEST_RUNS = 16  # of a batch size: their mean says what an epoch of it takes
-OLD = "judged by an old run of"  # the doubt of a saving, wherever it is shown; it is not green there
+NEWEST_RUNS = 16  # of a batch size: the mean of these is the EpochCost
+# the doubt of a saving, wherever it is shown; it is not green there
+OLD = "judged by an old run of"
+FAILED = "no model was left, and what failed is compared with nothing"
 OURS = "a figure of one of its attempts is not known"
 ROUNDING = 1e-6  # relative difference up to which two costs are the same
 THEIRS = "the size of its slice or its energy is not known"
@@ -34,38 +37,51 @@ THEIRS = "the size of its slice or its energy is not known"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """Sums over runs in one unit: ``baseline - spent = saved`` and ``saved + exploration = settled``; below 0: lost.
+    """Sums over runs in one unit: ``baseline - spent = saved`` and ``saved + exploration =
+    settled``; below 0: lost.
 
-    A run that left no model has a baseline of 0: all of it is lost.
+    A run that left no model has a baseline of 0: the cost of all that it tried is lost.
     """
 
     unit: str  # "J" or "s"
     spent: float | None
     baseline: Estimate
     saved: Estimate
-    exploration: float | None  # part of ``spent`` that left no model: given up, failed, excess of profiling
+    # part of ``spent`` that left no model: given up, failed, excess of profiling
+    exploration: float | None
     settled: Estimate
-
-    def times(self, factor: float) -> Saved:
-        """The same in another unit; ``factor`` is at least 0."""
-        return replace(
-            self,
-            spent=None if self.spent is None else self.spent * factor,
-            baseline=self.baseline.times(factor),
-            saved=self.saved.times(factor),
-            exploration=None if self.exploration is None else self.exploration * factor,
-            settled=self.settled.times(factor),
-        )
 
 
 def own_rng(log: Dataset) -> random.Random:
-    """Seeds by DAG and job: all that tells a saving tells the same one, and those of two jobs are independent."""
-    newest = log.lessons[-1] if log.lessons else None
-    return random.Random(f"{newest.origin.dag_id} {newest.job_id}" if newest else 0)
+    """Seeds by DAG and job: all that tells a saving tells the same one, and those of two jobs are
+    independent.
+    """
+    if not log.lessons:
+        return random.Random(0)
+    newest = log.lessons[-1]
+    return random.Random(f"{newest.origin.dag_id} {newest.job_id}")
+
+
+def _why_unknown(log: Dataset, *, ran_here: bool, is_priced: bool) -> str | None:
+    """Why the cost of the default is not known; None if it is.
+
+    :param ran_here: whether the default left a model on this device.
+    :param is_priced: whether its cost at full power is known of at least one such run.
+    """
+    b = log.job.default_batch_size
+    if not log.has_reached(b):
+        return f"no run of the default batch size {b} has reached the target"
+    if not ran_here:
+        return f"the default batch size {b} has not run on this device"
+    if not is_priced:
+        return (
+            f"what the default batch size {b} draws at full power was neither measured nor profiled"
+        )
+    return None
 
 
 class EpochCost(NamedTuple):
-    """EpochCost [J; s where time alone counts] as two parts."""
+    """EpochCost [J; s if time alone counts] as two parts."""
 
     measured: float  # by runs at full power
     profiled: float  # by runs that their profile re-costed
@@ -73,63 +89,75 @@ class EpochCost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The default batch size at full power: the epochs of each run, and what one epoch draws."""
+    """The default batch size at full power: the epochs of each run, and the EpochCost."""
 
     batch_size: int
     epochs: SliceEpochs | None  # of all batch sizes; None: the log has no trial
     default_epochs: Vector | None  # (draw, run)
     ended: Collection[RunId]  # runs in which the default itself trained to an end
     why_not: str | None  # why nothing can be compared
-    rates: Mapping[
-        RunId, Rates
-    ]  # of the newest runs of the default; where it has not run here, those before it named sizes
-    own_rates: Mapping[RunId, Rates]  # of the default's own run, with its pauses, where it trained to an end
+    rates: Mapping[RunId, Rates]  # of the newest runs of the default
+    # of each run of the default, with its pauses
+    own_rates: Mapping[RunId, Rates]
     by_profile: Collection[RunId]  # of these, the runs that the profile re-costed to full power
-    off: Vector  # draws of how many times what the profile says the default draws at full power; their mean is 1
+    # draws of the error of the profile, as a factor of the EpochCost at full power; their mean is 1
+    off: Vector
     full_power_w: float | None  # None: the device has no limit
     belief: Belief
     device: DeviceInfo | None
 
     @classmethod
-    def of(cls, log: Dataset, profiled: LimitProfiles, rng: random.Random | None = None) -> Baseline:
+    def of(
+        cls, log: Dataset, profiled: LimitProfiles, rng: random.Random | None = None
+    ) -> Baseline:
         """Estimate the default from the log. Needs numpy.
 
         :param rng: seeds the draws; default: :func:`own_rng`.
         """
         import numpy as np
 
-        rng = rng or own_rng(log)
-
         b = log.job.default_batch_size
         full_w = profiled.highest_w(b)
-        seen = [t for t in log.here() if t.batch_size == b and t.state.kept_model]
-        full = [(t.recurrence, at_full_power(t.observation, profiled, b, full_w)) for t in seen]
-        own = {run: r for run, o in full if o is not None and (r := Rates.of(o)) is not None}
-        changed = zip(seen, full, strict=True)
-        by_profile = frozenset(run for t, (run, o) in changed if o is not None and recosted(t.observation, o))
-        rates = dict(list(own.items())[-NEWEST_RUNS:])
-        paid = {
-            run: r for run, o in full if o is not None and (r := Rates.of(replace(o, paused_j=None, paused_s=None)))
-        }
-        why_not = None
-        if not any(t.batch_size == b and t.state is State.CONVERGED for t in log.trials):
-            why_not = f"no run of the default batch size {b} has reached the target"
-        elif not seen and not rates:
-            why_not = f"the default batch size {b} has not run on this device"
-        elif not rates:
-            why_not = f"what the default batch size {b} draws at full power was neither measured nor profiled"
+        rates: dict[RunId, Rates] = {}
+        own_rates: dict[RunId, Rates] = {}
+        by_profile = set()
+        off_sd = 0.0
+        trials = log.kept(b)
+        for trial in trials:
+            run = trial.recurrence
+            o = trial.observation
+            full = at_full_power(o, profiled, b)
+            if full is None:
+                continue
+            if recosted(o, full):
+                by_profile.add(run)
+                # one profile re-costs all of these runs, so they share one error
+                off_sd = max(off_sd, profiled.ratio_sd(b, o.power_limit_w, full_w))
+            usual = Rates.of(full)
+            if usual is not None:
+                rates[run] = usual
+            # if the default itself ran, its pauses were paid: they stay in its cost
+            paid = Rates.of(replace(full, paused_j=None, paused_s=None))
+            if paid is not None:
+                own_rates[run] = paid
+        newest = list(rates)[-NEWEST_RUNS:]
+        rng = rng or own_rng(log)
         draws = np.random.default_rng(rng.getrandbits(64))
         epochs = slice_epochs(log, draws)
-        found, ended = (None, {}) if epochs is None else (epochs.of(b), epochs.ended(b))
-        off = np.exp(draws.normal(0.0, RATIO_SD, DRAWS))
+        default_epochs = None
+        ended = frozenset[RunId]()
+        if epochs is not None:
+            default_epochs = epochs.of(b)
+            ended = frozenset(epochs.ended(b))
+        off = np.exp(draws.normal(0.0, off_sd, DRAWS))
         return cls(
             batch_size=b,
             epochs=epochs,
-            default_epochs=found,
-            ended=frozenset(ended),
-            why_not=why_not,
-            rates=rates,
-            own_rates=paid,
+            default_epochs=default_epochs,
+            ended=ended,
+            why_not=_why_unknown(log, ran_here=bool(trials), is_priced=bool(rates)),
+            rates={run: rates[run] for run in newest},
+            own_rates=own_rates,
             by_profile=by_profile,
             off=off / off.mean(),
             full_power_w=full_w,
@@ -138,118 +166,234 @@ class Baseline:
         )
 
     def epoch_cost(
-        self, samples_per_epoch: float | None, weights: Weights, rates: Mapping[RunId, Rates] | None = None
+        self,
+        samples_per_epoch: float | None,
+        weights: Weights,
+        rates: Mapping[RunId, Rates] | None = None,
     ) -> EpochCost | None:
-        """EpochCost at full power for a slice of this size; None where not known.
+        """EpochCost at full power for a slice of this size; None if not known.
 
         :param rates: of the runs that tell it; default: the newest of the default.
         """
-        found = (self.rates if rates is None else rates).items()
-        costs = {run: c for run, r in found if (c := r.epoch_cost(samples_per_epoch, weights)) is not None}
-        if not costs:
+        measured = []
+        profiled = []
+        if rates is None:
+            rates = self.rates
+        for run, of_run in rates.items():
+            cost = of_run.epoch_cost(samples_per_epoch, weights)
+            if cost is None:
+                continue
+            if run in self.by_profile:
+                profiled.append(cost)
+            else:
+                measured.append(cost)
+        count = len(measured) + len(profiled)
+        if not count:
             return None
-        profiled = math.fsum(c for run, c in costs.items() if run in self.by_profile)
-        measured = math.fsum(c for run, c in costs.items() if run not in self.by_profile)
-        return EpochCost(measured / len(costs), profiled / len(costs))
+        return EpochCost(math.fsum(measured) / count, math.fsum(profiled) / count)
 
     def epoch_costs(self, runs: Sequence[RunTrials], weights: Weights) -> list[EpochCost | None]:
-        """EpochCost for the slice of each run; 0 for a run without a model. Computed once for each size of a slice."""
-        usual = self.belief.slice_size[1] if self.belief.slice_size else None
-        sizes = {r.id: r.samples_per_epoch or (usual if r.not_needed else None) for r in runs if r.kept}
-        of_size = {size: self.epoch_cost(size, weights) for size in {*sizes.values()}}
+        """EpochCost for the slice of each run; 0 for a run without a model.
 
-        def cost(run: RunTrials) -> EpochCost | None:
-            own = {run.id: self.own_rates[run.id]} if run.id in self.own_rates else {}
-            return self.epoch_cost(run.samples_per_epoch, weights, own) or of_size[sizes[run.id]]
+        Computed once for each size of a slice.
+        """
+        of_size: dict[float | None, EpochCost | None] = {}
+        costs: list[EpochCost | None] = []
+        for run in runs:
+            if not run.kept:
+                costs.append(EpochCost(0.0, 0.0))
+                continue
+            own = None
+            # if the default itself ran, its own cost is the baseline, and not the mean
+            if run.id in self.own_rates:
+                rates = {run.id: self.own_rates[run.id]}
+                own = self.epoch_cost(run.samples_per_epoch, weights, rates)
+            if own is not None:
+                costs.append(own)
+                continue
+            size = run.samples_per_epoch
+            # it loaded no data, so nothing counted its slice
+            if size is None and run.not_needed:
+                size = self.usual_size
+            if size not in of_size:
+                of_size[size] = self.epoch_cost(size, weights)
+            costs.append(of_size[size])
+        return costs
 
-        return [cost(run) if run.kept else EpochCost(0.0, 0.0) for run in runs]
+    @property
+    def usual_size(self) -> float | None:
+        """Samples of a slice, as the belief has it."""
+        if self.belief.slice_size is None:
+            return None
+        _, samples = self.belief.slice_size
+        return samples
+
+    @property
+    def doubt(self) -> str | None:
+        """Why no run but the default's own is compared: one run of it tells little.
+
+        None: it has run again.
+        """
+        if len(self.ended) != 1 or self.at_least:
+            return None
+        return f"what {self.batch_size} takes is known from one run of it"
+
+    def doubt_of(self, runs: Sequence[RunTrials]) -> str | None:
+        """The doubt, unless the default itself ended in all of these runs."""
+        if all(run.id in self.ended for run in runs):
+            return None
+        return self.doubt
+
+    def covers(self, runs: Sequence[RunTrials]) -> bool:
+        """Whether the epochs of the default are known for all of these runs."""
+        return self.epochs is not None and all(run.id in self.epochs.column for run in runs)
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the default was given up when it ran again, so that its known epochs are a lower
+        bound.
+        """
+        if self.epochs is None or len(self.ended) != 1:
+            return False
+        return self.epochs.given_up(self.batch_size)
 
     @property
     def old_since(self) -> int | None:
-        """Number of the first trial measured against an old default: it has not run since the data changed, or within
-        the window. None: it is not old.
+        """Number of the first trial measured against an old default: it has not run since the data
+        changed, or within the window. None: it is not old.
         """
         since = max(self.belief.era, self.belief.window_start())
-        return since if self.belief.newest_runs.get(self.batch_size, 0) < since else None
+        if self.belief.newest_runs.get(self.batch_size, 0) >= since:
+            return None
+        return since
 
     def draws(self, runs: Sequence[RunTrials], weights: Weights) -> Vector | None:
-        """Draws (draw, run) of what the default would have cost; None where that of a run is not known."""
+        """Draws (draw, run) of the cost of the default; None if that of a run is not known."""
         import numpy as np
 
         costs = self.epoch_costs(runs, weights)
-        if self.why_not or self.epochs is None or self.default_epochs is None or None in costs:
+        if self.why_not or None in costs:
+            return None
+        if self.epochs is None or self.default_epochs is None:
             return None
         columns = [self.epochs.column[run.id] for run in runs]
         measured, profiled = np.array(costs, dtype=float).reshape(-1, 2).T
-        found: Vector = self.default_epochs[:, columns] * (measured + self.off[:, None] * profiled)
-        variance, of_mean = run_variance(self.belief, self.device, weights)[0], 1.0 / len(self.rates)
+        epoch_costs = measured + self.off[:, None] * profiled
+        draws: Vector = self.default_epochs[:, columns] * epoch_costs
+        variance, _ = run_variance(self.belief, self.device, weights)
+        of_mean = 1.0 / len(self.rates)
         if variance:
+            # a run of the default has its own measured cost, without luck
             varies = np.array([run.id not in self.ended for run in runs])
             luck = self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] * math.sqrt(of_mean)
             # EpochCost is the mean of its runs, not their median
-            found *= np.exp((math.sqrt(variance) * luck - variance * (1.0 + of_mean) / 2) * varies)
-        return found
+            to_mean = variance * (1.0 + of_mean) / 2
+            draws *= np.exp((math.sqrt(variance) * luck - to_mean) * varies)
+        return draws
 
-    def compare(self, runs: Sequence[RunTrials], weights: Weights, unit: str, draws: Vector | None = None) -> Saved:
-        """Sum what the runs spent and what the default would have spent; missing with the reason where not known.
+    def compare(
+        self, runs: Sequence[RunTrials], weights: Weights, unit: str, draws: Vector | None = None
+    ) -> Saved:
+        """Sums of the runs' costs and of the default's; missing, with the reason, if not known.
 
-        :param draws: what :meth:`draws` gives for these runs and weights, where that is known already.
+        :param draws: :meth:`draws` of these runs and weights; default: they are drawn here.
         """
         spent = total(r.spent(weights) for r in runs)
         exploration = total(r.exploration(weights) for r in runs)
         baseline = self._baseline(runs, weights, spent, draws)
-        lost_unknown = spent is None and baseline.value is not None  # a run without a model: what it lost is not known
-        saved = Estimate.missing(OURS) if lost_unknown else less(baseline, spent or 0.0)
-        least = ROUNDING * (spent or 0.0)
-        settled = saved.plus(exploration or 0.0).mapped(lambda cost: 0.0 if abs(cost) <= least else cost)
-        if exploration is None and saved.value is not None:
+        if spent is None:
+            saved = baseline
+            # runs without a model have a baseline of 0, but their loss is not known
+            if baseline.value is not None:
+                saved = Estimate.missing(OURS)
+        else:
+            saved = less(baseline, spent)
+        if exploration is not None:
+            # what rounding leaves is neither a loss nor a saving
+            settled = saved.plus(exploration).mapped(
+                partial(rounded, least=ROUNDING * (spent or 0.0))
+            )
+        elif saved.value is not None:
             settled = Estimate.missing("what exploration cost is not known")
-        return Saved(unit=unit, spent=spent, baseline=baseline, saved=saved, exploration=exploration, settled=settled)
+        else:
+            settled = saved
+        return Saved(
+            unit=unit,
+            spent=spent,
+            baseline=baseline,
+            saved=saved,
+            exploration=exploration,
+            settled=settled,
+        )
 
     def _baseline(
         self, runs: Sequence[RunTrials], weights: Weights, spent: float | None, draws: Vector | None
     ) -> Estimate:
-        if runs and not any(r.kept for r in runs):  # all of it is lost, even where the default is not known
+        if not runs:
+            return Estimate.missing(self.why_not or "no run has ended yet")
+        if not any(r.kept for r in runs):
+            if not any(r.compared for r in runs):
+                return Estimate.missing(FAILED)
+            # all that was tried is lost, even where the default is not known
             return Estimate(0.0, 0.0, 0.0)
         if self.why_not:
             return Estimate.missing(self.why_not)
-        if not runs:
-            return Estimate.missing("no run has ended yet")
-        if spent is not None and draws is None:
+        if spent is None:
+            return Estimate.missing(OURS)
+        if draws is None:
             draws = self.draws(runs, weights)
-        if spent is None or draws is None:
-            return Estimate.missing(OURS if spent is None else THEIRS)
+        if draws is None:
+            return Estimate.missing(THEIRS)
         return estimate(draws.sum(1))
 
 
 def less(baseline: Estimate, spent: float) -> Estimate:
-    """What was saved; 0, not what rounding leaves, where the default itself ran and spent the same."""
-    return baseline.mapped(lambda cost: 0.0 if math.isclose(cost, spent, rel_tol=ROUNDING) else cost - spent)
+    """The saving; exactly 0 if the default itself ran and spent the same, up to rounding."""
+
+    def less_spent(cost: float) -> float:
+        if math.isclose(cost, spent, rel_tol=ROUNDING):
+            return 0.0
+        return cost - spent
+
+    return baseline.mapped(less_spent)
 
 
-def at_full_power(o: Observation, profiled: LimitProfiles, b: int, full_w: float | None) -> Observation | None:
-    """The trial at full power, by the profile of its batch size; None where that is not known.
+def rounded(cost: float, least: float) -> float:
+    """The cost, or 0 if it is at most ``least``, which rounding leaves."""
+    if abs(cost) <= least:
+        return 0.0
+    return cost
+
+
+def at_full_power(o: Observation, profiled: LimitProfiles, b: int) -> Observation | None:
+    """The trial at full power, by the profile of its batch size; None if that is not known.
 
     One on a device without a limit ran at full power anyway.
-
-    :param full_w: the highest limit of the profile [W]; None: there is none.
     """
     if o.power_limit_w is None:
         return o
+    full_w = profiled.highest_w(b)
     if full_w is not None:
         return profiled.recosted(b, o, full_w)
-    highest_w = None if o.max_power_w is None else o.max_power_w / (o.device_count or 1)
-    return o if highest_w is not None and o.power_limit_w >= highest_w - SAME_W else None
+    if o.max_power_w is None:
+        return None
+    highest_w = o.max_power_w / (o.device_count or 1)
+    if o.power_limit_w < highest_w - SAME_W:
+        return None
+    return o
 
 
 def recosted(o: Observation, full: Observation) -> bool:
-    """Whether what a trial drew at full power is known by a profile alone. ``full``: by :func:`at_full_power`."""
+    """Whether the cost of a trial at full power is known by a profile alone.
+
+    ``full``: by :func:`at_full_power`.
+    """
     return o.power_limit_w is not None and not same_limit(full.power_limit_w, o.power_limit_w)
 
 
 @dataclass(frozen=True, slots=True)
 class BestFixed:
-    """One batch size on one device, without what profiling cost."""
+    """One batch size on one device, without the excess of profiling."""
 
     batch_size: int
     limit_w: float | None  # None: the limits that its runs had
@@ -257,29 +401,49 @@ class BestFixed:
     rates: tuple[Rates, ...]
 
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
-        """EpochCost [J; s where time alone counts] on a slice of this size; None where not known."""
-        costs = [c for r in self.rates if (c := r.epoch_cost(samples_per_epoch, weights)) is not None]
-        return math.fsum(costs) / len(costs) if costs else None
+        """EpochCost [J; s if time alone counts] on a slice of this size; None if not known."""
+        costs = []
+        for rates in self.rates:
+            cost = rates.epoch_cost(samples_per_epoch, weights)
+            if cost is not None:
+                costs.append(cost)
+        if not costs:
+            return None
+        return math.fsum(costs) / len(costs)
 
     def run(self, run: RunId, samples_per_epoch: float | None, weights: Weights) -> float | None:
-        """Cost of one run [J; s where time alone counts] on its slice of this size; None where not known."""
+        """Cost of one run [J; s if time alone counts] on its slice of this size; None if not
+        known.
+        """
         epoch_cost = self.epoch_cost(samples_per_epoch, weights)
-        return None if epoch_cost is None or run not in self.epochs else self.epochs[run] * epoch_cost
+        if epoch_cost is None or run not in self.epochs:
+            return None
+        return self.epochs[run] * epoch_cost
 
 
 def fixed(
     planned: PlannedAttempt, log: Dataset, base: Baseline, weights: Weights, profiled: LimitProfiles
 ) -> BestFixed | None:
-    """The batch size of an attempt; None where it has not run on this device, or never reached the job's target."""
-    b, runs = planned.batch_size, log.of_target()
-    reached = any(t.batch_size == b and t.state is State.CONVERGED for t in runs.trials)
-    if base.epochs is None or not reached:
+    """The batch size of an attempt; None if it has not run on this device, or never reached the
+    job's target.
+    """
+    b = planned.batch_size
+    runs = log.of_target()
+    if base.epochs is None or not runs.has_reached(b):
         return None
-    best_w = profiled.best_w(b, hurried(weights, planned))
-    seen = [t.observation for t in runs.here() if t.batch_size == b and t.state.kept_model]
-    at_best = [] if best_w is None else [m for o in seen if (m := profiled.recosted(b, o, best_w)) is not None]
-    rates = tuple([r for o in at_best or seen if (r := Rates.of(o)) is not None][-NEWEST_RUNS:])
+    ran = [t.observation for t in runs.kept(b)]
+    limit_w = profiled.best_w(b, hurried(weights, planned))
+    # the size is judged at the limit that it would have now (Eq. 7)
+    if limit_w is not None:
+        recosted_runs = [profiled.recosted(b, o, limit_w) for o in ran]
+        at_best = [o for o in recosted_runs if o is not None]
+        if at_best:
+            ran = at_best
+        else:
+            limit_w = None  # they keep the limits that they had
+    all_rates = [Rates.of(o) for o in ran]
+    rates = tuple(r for r in all_rates if r is not None)[-NEWEST_RUNS:]
     if not rates:
         return None
     epochs = dict(zip(base.epochs.column, base.epochs.of(b).mean(0).tolist(), strict=True))
-    return BestFixed(b, best_w if at_best else None, epochs, rates)
+    return BestFixed(b, limit_w, epochs, rates)

@@ -1,7 +1,9 @@
-"""The part of a trial log that reports read: each trial once, of this job version, with finite figures.
+"""The part of a trial log that reports read: each trial once, of this job version, with finite
+figures.
 
-Sources are never mixed: joules and seconds come from the trials of one ``where`` (device model, count, energy source),
-the newest by default. Epochs do not depend on the GPU (Eq. 6): the trials of all devices count for them.
+Sources are never mixed: joules and seconds come from the trials of one ``where`` (device model,
+count, energy source), the newest by default. Epochs do not depend on the GPU (Eq. 6): the trials of
+all devices count for them.
 """
 
 from __future__ import annotations
@@ -15,9 +17,37 @@ from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import LOST, DeviceInfo, Observation, Phase, State, Trial, Where, newest_device
+from airflow_provider_zeus.model.trial import (
+    LOST,
+    DeviceInfo,
+    Observation,
+    Phase,
+    State,
+    Trial,
+    Where,
+    newest_device,
+)
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
+
+# Why trials are left out, in the order in which it is told
+_TWICE = "written twice"
+_UNKNOWN = "in a state or phase that this version does not know"
+_WITHOUT_SIZES = "that were measured before the job named batch sizes"
+_NO_DATA = "whose slice of data was empty"
+_BYPASSED = "not seen to use the chosen batch size"
+_OTHER_VERSION = "of another job_version"
+_ELSEWHERE = "on another device or by another energy source, for joules and seconds"
+_REASONS = (
+    _TWICE,
+    _UNKNOWN,
+    _WITHOUT_SIZES,
+    _NO_DATA,
+    _BYPASSED,
+    _OTHER_VERSION,
+    _ELSEWHERE,
+)
+_FAILED_FIRST = "that failed before they reported anything: what they spent is not known"
 
 RunId = tuple[str, ...]  # of a scheduled run of one task and map index
 
@@ -30,31 +60,55 @@ class Dataset:
     trials: tuple[Trial, ...]
     where: Where | None  # None: no trial has named its device yet
     left_out: dict[str, int]
-    lessons: tuple[Trial, ...]  # all that the policy learns from: also runs that are left out of the figures
+    # all that the policy learns from: also runs that are left out of the figures
+    lessons: tuple[Trial, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)  # live ones
-    folded: Belief | None = None  # what was learned from the lessons, where that is known already
+    folded: Belief | None = None  # from the lessons, if it was learned already
 
     @property
     def device(self) -> DeviceInfo | None:
-        """The device of ``where`` as ``choose`` expects it, with the MAXPOWER [W] that its newest trial reported."""
+        """The device of ``where`` as ``choose`` expects it, with the MAXPOWER [W] that its newest
+        trial reported.
+        """
         if self.where is None:
             return None
-        powers_w = [t.observation.max_power_w for t in self.here() if t.observation.max_power_w is not None]
+        max_power_w = None
+        for trial in self.here():
+            if trial.observation.max_power_w is not None:
+                max_power_w = trial.observation.max_power_w
         model, count, source = self.where
-        max_power_w = powers_w[-1] if powers_w else None
         return DeviceInfo(model=model, count=count, energy_source=source, max_power_w=max_power_w)
 
     def here(self) -> tuple[Trial, ...]:
         """The trials whose figures may be added and compared: those of ``where``."""
-        return tuple(t for t in self.trials if t.observation.where == self.where) if self.where else ()
+        if not self.where:
+            return ()
+        return tuple(t for t in self.trials if t.observation.where == self.where)
 
     def newest_limit_w(self, batch_size: int) -> float | None:
-        """The power limit [W] of the newest run of a batch size that left a model here; None: none was read."""
-        runs = (t for t in reversed(self.here()) if t.batch_size == batch_size and t.state.kept_model)
-        return next((w for t in runs if (w := t.observation.power_limit_w)), None)
+        """The power limit [W] of the newest run of a batch size that left a model here; None: none
+        was read.
+        """
+        for trial in reversed(self.kept(batch_size)):
+            if trial.observation.power_limit_w:
+                return trial.observation.power_limit_w
+        return None
+
+    def kept(self, batch_size: int) -> list[Trial]:
+        """The trials of a batch size here that left a model."""
+        models = [t for t in self.here() if t.state.kept_model]
+        return [t for t in models if t.batch_size == batch_size]
+
+    def has_reached(self, batch_size: int) -> bool:
+        """Whether a trial of a batch size has reached the target, on any device."""
+        reached = [t for t in self.trials if t.state is State.CONVERGED]
+        return any(t.batch_size == batch_size for t in reached)
 
     def of_target(self) -> Dataset:
-        """Without the runs to another target, whose epochs and totals do not compare. What was learned stays."""
+        """Without the runs to another target, whose epochs and totals do not compare.
+
+        The belief stays.
+        """
         same = tuple(t for t in self.trials if same_target(t, self.job))
         gone = len(self.trials) - len(same)
         if not gone:
@@ -62,80 +116,128 @@ class Dataset:
         return replace(self, trials=same, left_out={**self.left_out, "of another target": gone})
 
     def belief(self) -> Belief:
-        """What the job's policy has learned: the belief that its next run is decided with."""
-        return reduce(learn, self.lessons, prior(self.job, self.settings)) if self.folded is None else self.folded
+        """The belief that the next run of the job is decided with: all that its policy has
+        learned.
+        """
+        if self.folded is not None:
+            return self.folded
+        return reduce(learn, self.lessons, prior(self.job, self.settings))
 
     def at(self, job: ZeusJob, recosted: Callable[[Trial], Trial]) -> Dataset:
-        """The same trials, their energy and time replaced by ``recosted``, under a job that weighs them differently.
+        """The same trials, their energy and time replaced by ``recosted``, under a job that weighs
+        them differently.
 
-        Their epochs and states stay as they are, and so does what was learned from these.
+        Their epochs and states stay as they are, and so does the belief about these.
         """
         lessons = tuple(map(recosted, self.lessons))
         by_number = {t.number: t for t in lessons}
+        # both tuples must hold the same trials, or a run would have two costs
         trials = tuple(by_number[t.number] for t in self.trials)  # they are lessons, too
-        folded = None if self.folded is None else with_rates(replace(self.folded, job=job), lessons)
+        folded = self.folded
+        if folded is not None:
+            folded = with_rates(replace(folded, job=job), lessons)
         return replace(self, job=job, trials=trials, lessons=lessons, folded=folded)
 
 
 def as_dataset(
-    trials: Iterable[Trial], job: ZeusJob, where: Where | None = None, settings: Mapping[str, Any] | None = None
+    trials: Iterable[Trial],
+    job: ZeusJob,
+    where: Where | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Take from a log what may be read for ``job``; odd trials are left out and counted, nothing is raised.
+    """The trials of a log that may be read for ``job``; odd ones are left out and counted, nothing
+    is raised.
 
-    Left out are: a second row of one trial (the row stored last stays), a state or phase that this version does not
-    know, a run that was measured without a batch size, one whose slice of data was empty, one that did not use its
-    batch size (``Observation.bypassed``), another ``job_version``. A figure that is not finite, or is below 0 where it
-    cannot be, counts as missing. Old trials of another policy, another eta or another batch-size list stay: they are
-    re-costed.
+    Left out are: a second row of one trial (the row stored last stays), a state or phase that this
+    version does not know, a run that was measured without a batch size, one whose slice of data was
+    empty, one that did not use its batch size (``Observation.bypassed``), another ``job_version``.
+    A figure that is not finite, or is below 0 although it cannot be, counts as missing. Old trials
+    of another policy, another eta or another batch-size list stay: they are re-costed.
 
-    :param settings: live settings, of which those of excluded trials count; default: those of the newest decision.
+    :param settings: live settings, of which those of excluded trials count; default: those of the
+        newest decision.
     """
     rows = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
+    # of a trial that was written twice the row stored last stays
     once = list({t.number: t for t in rows}.values())
-    readable = [t for t in once if t.state in frozenset(State) and t.planned.phase in frozenset(Phase)]
-    known = [replace(t, observation=_finite(t.observation)) for t in readable]
-    sized = [t for t in known if t.planned.phase is not Phase.MEASURED]
-    trained = [t for t in sized if t.state is not State.NO_DATA]
-    used = [t for t in trained if t.observation.bypassed is None]
-    own = [t for t in used if t.spec["job_version"] == job.job_version]
-    steps: list[tuple[str, Sequence[Trial], Sequence[Trial]]] = [
-        ("written twice", rows, once),
-        ("in a state or phase that this version does not know", once, known),
-        ("that were measured before the job named batch sizes", known, sized),
-        ("whose slice of data was empty", sized, trained),
-        ("not seen to use the chosen batch size", trained, used),
-        ("of another job_version", used, own),
-    ]
-    left_out = {why: len(before) - len(after) for why, before, after in steps if len(after) < len(before)}
-    devices = Counter(t.observation.where for t in own if t.observation.where is not None)
+    left_out = Counter(dict.fromkeys(_REASONS, 0))  # pages tell them in this order
+    left_out[_TWICE] = len(rows) - len(once)
+    lessons = []
+    own = []
+    for row in once:
+        is_readable = row.state in frozenset(State) and row.planned.phase in frozenset(Phase)
+        if not is_readable:
+            left_out[_UNKNOWN] += 1
+            continue
+        trial = replace(row, observation=_finite(row.observation))
+        lessons.append(trial)
+        why_not = _why_not_compared(trial, job)
+        if why_not is None:
+            own.append(trial)
+        else:
+            left_out[why_not] += 1
     if where is None:
         where = newest_device(own)
-    others = sum(n for device, n in devices.items() if device != where)
-    if others:
-        left_out["on another device or by another energy source, for joules and seconds"] = others
+    # their epochs count, since these do not depend on the GPU (Eq. 6)
+    elsewhere = [t for t in own if t.observation.where not in (None, where)]
+    left_out[_ELSEWHERE] = len(elsewhere)
     if settings is None:
-        settings = next((t.decision.settings for t in reversed(once) if t.decision.settings is not None), {})
-    return Dataset(job, tuple(own), where, left_out, tuple(known), settings)
+        settings = {}
+        for trial in once:
+            if trial.decision.settings is not None:
+                settings = trial.decision.settings
+    return Dataset(
+        job=job,
+        trials=tuple(own),
+        where=where,
+        left_out=dict(+left_out),  # those above 0
+        lessons=tuple(lessons),
+        settings=settings,
+    )
+
+
+def _why_not_compared(trial: Trial, job: ZeusJob) -> str | None:
+    """Why a trial is no part of the figures of a job; None: it is one."""
+    if trial.planned.phase is Phase.MEASURED:
+        return _WITHOUT_SIZES
+    if trial.state is State.NO_DATA:
+        return _NO_DATA
+    if trial.observation.bypassed is not None:
+        return _BYPASSED
+    if trial.spec["job_version"] != job.job_version:
+        return _OTHER_VERSION
+    return None
+
+
+# Profiling below the chosen limit draws less than the same samples there; a price of the hour may
+# be below 0.
+_SIGNED = {"metric", "target_value", "excess_j", "excess_s", "price_per_kwh", "price_at_once"}
 
 
 def _finite(o: Observation) -> Observation:
-    """The observation with every figure missing that is not finite, or is below 0 where it cannot be."""
-    # Profiling below the chosen limit draws less than the same samples there; a price of the hour may be below 0.
-    signed = {"metric", "target_value", "excess_j", "excess_s", "price_per_kwh", "price_at_once"}
-    gone = {
-        f.name: None
-        for f in fields(o)
-        if isinstance(value := getattr(o, f.name), int | float)
-        and not (math.isfinite(value) and (value >= 0 or f.name in signed))
-    }
-    return replace(o, **gone) if gone else o  # type: ignore[arg-type]
+    """The observation without the figures that are not finite, or below 0 though they cannot be."""
+    gone = [f.name for f in fields(o) if not _is_figure(f.name, getattr(o, f.name))]
+    if not gone:
+        return o
+    nothing: dict[str, Any] = dict.fromkeys(gone)
+    return replace(o, **nothing)
+
+
+def _is_figure(name: str, value: object) -> bool:
+    """Whether a value is no number at all, or one that its field may have."""
+    if not isinstance(value, int | float):
+        return True
+    if value < 0 and name not in _SIGNED:
+        return False
+    return math.isfinite(value)
 
 
 def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
-    """The trials of each run, task and map index; runs in the order in which their first trial was opened.
+    """The trials of each run, task and map index; runs in the order in which their first trial was
+    opened.
 
-    Those of a run are in order of number, but for tries whose result was lost: they are written last, and come first
-    here. So what a run ends with is its last trial.
+    Those of a run are in order of number, but for tries whose result was lost: they are written
+    last, and come first here. So the last trial says how the run ended.
     """
     runs: dict[RunId, list[Trial]] = {}
     for trial in sorted(trials, key=lambda t: t.number):
@@ -143,12 +245,30 @@ def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
     return [sorted(run, key=lambda t: t.reason != LOST) for run in runs.values()]
 
 
-ENERGY, TIME = Weights(1.0, 1.0), Weights(0.0, 1.0)  # a "cost" that is the energy [J] alone, the time [s] alone
+OFTEN = 1 / 6  # share of runs below their target from which on that is no exception
+
+
+def often_below(runs: Sequence[Sequence[Trial]]) -> int:
+    """How many of the runs left a model below its target; 0 if that is an exception.
+
+    :param runs: that have ended, each with its trials.
+    """
+    below = sum(run[-1].state is State.EXHAUSTED for run in runs)
+    if below <= 1 or below < OFTEN * len(runs):
+        return 0
+    return below
+
+
+# a "cost" that is the energy [J] alone, the time [s] alone
+ENERGY = Weights(1.0, 1.0)
+TIME = Weights(0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The tries and attempts of one scheduled run, in order of number."""
+    """The tries and attempts of one scheduled run in the order in which they ran, as
+    :func:`runs_of` gives them.
+    """
 
     trials: tuple[Trial, ...]
 
@@ -160,7 +280,7 @@ class RunTrials:
     @cached_property
     def kept(self) -> bool:
         """Whether the run left a model, below its target or not, or kept an earlier one."""
-        return self.not_needed or any(map(self._keeps, self.trials))
+        return self.not_needed or bool(self._models)
 
     @cached_property
     def not_needed(self) -> bool:
@@ -169,83 +289,160 @@ class RunTrials:
 
     @property
     def _trained(self) -> list[Trial]:
-        """Its trials without the one that found the earlier model good: that one trained nothing."""
+        """Its trials without the one that found the earlier model good: that one trained
+        nothing.
+        """
         return [t for t in self.trials if t.state is not State.NOT_NEEDED]
 
     @cached_property
     def samples_per_epoch(self) -> float | None:
-        """Size of the run's slice; None where no loader counted it."""
-        for o in (t.observation for t in reversed(self.trials)):
-            if size := o.samples_per_epoch or (o.samples / o.epochs if o.samples and o.epochs else None):
-                return size
+        """Size of the run's slice; None if no loader counted it."""
+        for trial in reversed(self.trials):
+            o = trial.observation
+            if o.samples_per_epoch:
+                return o.samples_per_epoch
+            if o.samples and o.epochs:
+                return o.samples / o.epochs
         return None
 
+    @cached_property
+    def model(self) -> Trial | None:
+        """The attempt whose model the run leaves; None if it left none, or kept that of an earlier
+        run.
+        """
+        if not self._models:
+            return None
+        return self._models[-1]
+
+    @cached_property
+    def _models(self) -> list[Trial]:
+        """The attempts that left a model, in order: a later one replaces it."""
+        return [t for t in self._trained if self._keeps(t)]
+
+    @cached_property
+    def failed_tries(self) -> tuple[Trial, ...]:
+        """Attempts that failed or were killed, and not by the batch size that was chosen for them.
+
+        That is so at the default, if the same size kept a model later in the run, and if the run
+        kept none. What they took is told and compared with nothing: it would have been lost without
+        us, too.
+        """
+        died = [t for t in self._trained if t.state.died]
+        return tuple(t for t in died if not self._died_by_its_size(t))
+
+    @cached_property
+    def cleared(self) -> tuple[Trial, ...]:
+        """Attempts that kept a model which a later try of the run replaced: somebody cleared the
+        task.
+
+        Their cost is shown and compared with nothing: somebody asked for it.
+        """
+        return tuple(self._models[:-1])
+
+    @cached_property
+    def compared(self) -> tuple[Trial, ...]:
+        """Its attempts without failed and cleared tries: the run is compared by these."""
+        aside = {t.key for t in (*self.failed_tries, *self.cleared)}
+        return tuple(t for t in self._trained if t.key not in aside)
+
+    def _died_by_its_size(self, trial: Trial) -> bool:
+        """Whether another size than that of an attempt that died, not the default, kept the run's
+        model after it.
+        """
+        if self.model is None or trial.batch_size == trial.spec.get("default_batch_size"):
+            return False
+        later = self.trials[self.trials.index(trial) + 1 :]
+        sizes = {t.batch_size for t in later if self._keeps(t)}
+        return bool(sizes) and trial.batch_size not in sizes
+
     def spent(self, weights: Weights) -> float | None:
-        """Cost of the whole run, profiling included; None where an attempt's is not known."""
-        return total(observed_cost(t.observation, weights) for t in self._trained)
+        """Cost of the attempts that it is compared by, profiling included; None if that of one is
+        not known.
+        """
+        return total(observed_cost(t.observation, weights) for t in self.compared)
 
     def exploration(self, weights: Weights) -> float | None:
-        """The part that left no model: attempts given up, below target or failed, and the excess of profiling.
+        """The part of it that left no model: attempts given up, below target or failed by their
+        size, and profiling.
 
-        At least 0: below the chosen limit profiling may draw less than training would have, and that is no cost.
+        At least 0: below the chosen limit profiling may draw less than training would have, and
+        that is no cost.
         """
         parts: list[float | None] = []
-        for trial in self._trained:
+        for trial in self.compared:
             o = trial.observation
             if not self._keeps(trial):
                 parts.append(observed_cost(o, weights))
-            elif o.excess_s is None and o.excess_j is None:  # nothing was profiled
+                continue
+            is_profiled = o.excess_s is not None or o.excess_j is not None
+            if not is_profiled:
                 parts.append(0.0)
+            elif weights.eta != 0 and o.excess_j is None:
+                parts.append(None)
             else:
-                known = weights.eta == 0 or o.excess_j is not None
-                parts.append(weights.cost(o.excess_j, o.excess_s or 0.0) if known else None)
-        found = total(parts)
-        return None if found is None else max(found, 0.0)
+                parts.append(weights.cost(o.excess_j, o.excess_s or 0.0))
+        whole = total(parts)
+        if whole is None:
+            return None
+        return max(whole, 0.0)
 
     def _keeps(self, trial: Trial) -> bool:
-        """Whether an attempt left a model: one below its target has left none where another attempt followed it."""
+        """Whether an attempt left a model: one below its target has left none if another attempt
+        followed it.
+        """
         if not trial.state.kept_model:
             return False
-        start, attempt = trial.key.ti_id, trial.key.attempt
-        followed = any(t.key.ti_id == start and t.key.attempt > attempt for t in self.trials)
-        return trial.state is State.CONVERGED or not followed
+        if trial.state is State.CONVERGED:
+            return True
+        # a retry starts anew: attempts follow each other within a try alone
+        own_try = [t for t in self.trials if t.key.ti_id == trial.key.ti_id]
+        return all(t.key.attempt <= trial.key.attempt for t in own_try)
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum; None where one of the values is None."""
-    found = list(values)
-    return None if None in found else math.fsum(v for v in found if v is not None)
+    """The sum; None if one of the values is None."""
+    figures = []
+    for value in values:
+        if value is None:
+            return None
+        figures.append(value)
+    return math.fsum(figures)
 
 
-def gpu_s_of(seen: Iterable[Observation]) -> float:
-    """Time of all devices [s]: that of each attempt by its own number of them; an unknown one counts as 0."""
-    return math.fsum(o.spent[1] for o in seen)
+def gpu_s_of(observations: Iterable[Observation]) -> float:
+    """Time of all devices [s]: that of each attempt by its own number of them; an unknown one
+    counts as 0.
+    """
+    return math.fsum(o.spent[1] for o in observations)
 
 
 def recurrences(log: Dataset) -> tuple[list[RunTrials], dict[str, int]]:
-    """(Runs that have ended and were measured on one device, oldest first; reason -> how many trials it leaves out).
+    """(Runs that have ended and were measured on one device, oldest first; reason -> how many
+    trials it leaves out).
 
-    A trial without a run id is grouped with the others of its task instance. A try that failed before it trained spent
-    nothing that could be measured: it is no part of its run and is counted as left out. A run that was not needed spent
-    nothing on training; what its check drew is not measured.
+    A trial without a run id is grouped with the others of its task instance. A try that failed
+    before it trained spent nothing that could be measured: it is no part of its run and is counted
+    as left out. A run that was not needed spent nothing on training; the energy of its check is not
+    measured.
     """
-    groups: dict[tuple[str, ...], list[Trial]] = {}
-    for trial in log.trials:
-        groups.setdefault(trial.recurrence, []).append(trial)
-    left_out, found = dict(log.left_out), []
-    for group in groups.values():
+    left_out = Counter(log.left_out)
+    runs = []
+    for group in runs_of(log.trials):
         idle = [t for t in group if t.state is State.NOT_NEEDED]
-        measured = [t for t in group if t not in idle and (t.observation.time_s is not None or t.state.kept_model)]
-        why = "that failed before they reported anything: what they spent is not known"
-        gone = len(group) - len(measured) - len(idle)
+        trained = [t for t in group if t.state is not State.NOT_NEEDED]
+        measured = [t for t in trained if t.observation.time_s is not None or t.state.kept_model]
+        observations = [t.observation for t in measured]
+        has_times = all(o.time_s is not None for o in observations)
+        is_empty = not measured and not idle
         if any(t.state is State.RUNNING for t in group):
-            why, gone = "of a run that has not ended", len(group)
-        elif not (measured or idle) or any(t.observation.time_s is None for t in measured):
-            why, gone = "of a run whose attempts reported no time", len(group)
-        elif any(t.observation.where != log.where for t in measured):
-            why, gone = "of a run that another device or energy source measured", len(group)
+            left_out["of a run that has not ended"] += len(group)
+        elif is_empty or not has_times:
+            left_out["of a run whose attempts reported no time"] += len(group)
+        elif any(o.where != log.where for o in observations):
+            left_out["of a run that another device or energy source measured"] += len(group)
         else:
-            found.append(RunTrials((*measured, *idle)))
-        if gone:
-            left_out[why] = left_out.get(why, 0) + gone
-    return found, left_out
+            runs.append(RunTrials((*measured, *idle)))
+            failed = len(trained) - len(measured)
+            if failed:
+                left_out[_FAILED_FIRST] += failed
+    return runs, dict(left_out)

@@ -1,6 +1,9 @@
-"""What a job would choose at another weight of energy against time: batch size, start and power limit. No training.
+"""The choice of a job at another weight of energy against time: batch size, start and power limit.
 
-The choice is that of the job's own policy: it learns from the same log under the other weight, and tries nothing.
+No training.
+
+The choice is that of the job's own policy: it learns from the same log under the other weight, and
+tries nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtaChoice:
-    """What runs at one eta if nothing is tried."""
+    """The choice at one eta if nothing is tried."""
 
     eta: float
     batch_size: int
@@ -28,12 +31,17 @@ class EtaChoice:
     start: str | None  # of a job that chooses it
 
 
-def choice_at(eta: float, log: Dataset, decided: NextDecision, *, profiles: Sequence[ProfileSample] = ()) -> EtaChoice:
-    """The choice at another eta than the job's, as if each run had had its best power limit at that eta (Eq. 7).
+def choice_at(
+    eta: float, log: Dataset, decided: NextDecision, *, profiles: Sequence[ProfileSample] = ()
+) -> EtaChoice:
+    """The choice at another eta than the job's, as if each run had had its best power limit at that
+    eta (Eq. 7).
 
     :param log: of the job with its live settings applied.
-    :param decided: of this log, at the job's own eta: its settings, deadline and earlier model hold for this one too.
-    :param profiles: samples of the log's device; without them the limits that the runs had are kept.
+    :param decided: of this log, at the job's own eta: its settings, deadline and earlier model hold
+        for this one too.
+    :param profiles: samples of the log's device; without them the limits that the runs had are
+        kept.
 
     Raises JobSpecError for an eta outside [0, 1].
     """
@@ -41,6 +49,7 @@ def choice_at(eta: float, log: Dataset, decided: NextDecision, *, profiles: Sequ
     weights = Weights.of(job, log.device)
     profiled = LimitProfiles.of(profiles, job)
     best_w = {b: profiled.best_w(b, weights) for b in profiled.sums}
+    # limits that the job may not set must not make a size look cheap
     samples = [sample for at_limit in profiled.sums.values() for sample in at_limit.values()]
     attempt = settled(
         job,
@@ -58,8 +67,12 @@ def choice_at(eta: float, log: Dataset, decided: NextDecision, *, profiles: Sequ
     return EtaChoice(eta=eta, batch_size=attempt.batch_size, limit_w=limit_w, start=attempt.start)
 
 
-def _at_limits(limits_w: Mapping[int, float | None], log: Dataset, job: ZeusJob, profiled: LimitProfiles) -> Dataset:
-    """The log as if each run of this device had had the limit [W] of its size; a run that cannot be re-costed stays."""
+def _at_limits(
+    limits_w: Mapping[int, float | None], log: Dataset, job: ZeusJob, profiled: LimitProfiles
+) -> Dataset:
+    """The log as if each run of this device had had the limit [W] of its size; a run that cannot be
+    re-costed stays.
+    """
 
     def recosted(trial: Trial) -> Trial:
         limit_w = limits_w.get(trial.batch_size)

@@ -1,7 +1,7 @@
-"""What the newest trials of a job show of the job itself. Pure.
+"""Remarks on a job that its newest trials call for. Pure.
 
-Two jobs under one id, a new target, a new device, a metric in another unit than the target or none at all, a target
-that is too easy, a command that is not seen to use its batch size.
+Two jobs under one id, a new target, a new device, a metric in another unit than the target or none
+at all, a target that is too easy, a command that is not seen to use its batch size.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import pairwise
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.job_ids import job_id_of_task
-from airflow_provider_zeus.model.target import Target
+from airflow_provider_zeus.model.learning_rate import EarlierRate
+from airflow_provider_zeus.model.run_numbers import RunNumbers
+from airflow_provider_zeus.model.target import Target, remark
 from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
     LIMIT,
@@ -27,6 +28,7 @@ from airflow_provider_zeus.model.trial import (
     State,
     Trial,
     Where,
+    untaught,
 )
 from airflow_provider_zeus.reports.limit_profiles import same_limit
 from airflow_provider_zeus.units import devices
@@ -38,19 +40,22 @@ _Task = tuple[str, str, int]  # DAG, task, map index
 
 
 class RemarkKind(StrEnum):
-    """What a remark is about."""
+    """The subject of a remark."""
 
     TWO_JOBS = "two jobs"  # certain: their runs alternate
     OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
     TARGET = "target"
     DEVICE = "device"
     LIMIT = "limit"  # the power limit of a job that chooses no batch size
-    UNIT = "unit"  # the target's direction looks wrong; or one of metric and target is a share, the other one per cent
+    # the target's direction looks wrong; or one of metric and target is a share, the other one per
+    # cent
+    UNIT = "unit"
     NO_METRIC = "no metric"  # the newest run reported none
     UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
     DATA_WAIT = "data wait"  # the newest run waited for its batches
     UNCAPPED = "uncapped"  # no power limit holds the newest run back
-    EASY = "easy"  # the first report reaches the target, in each of the newest runs
+    EASY = "easy"  # the first report of the newest run reaches the target
+    RATE = "rate"  # the learning rate did not follow the batch size
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,112 +69,151 @@ class Remark:
     @property
     def is_warning(self) -> bool:
         """Whether something has to be mended; other remarks are notes."""
-        return self.kind in (RemarkKind.TWO_JOBS, RemarkKind.UNIT, RemarkKind.NO_METRIC, RemarkKind.UNSEEN)
+        return self.kind in (
+            RemarkKind.TWO_JOBS,
+            RemarkKind.UNIT,
+            RemarkKind.NO_METRIC,
+            RemarkKind.UNSEEN,
+        )
 
 
-def remarks(trials: Sequence[Trial], *, device: Where | None = None, reader: str | None = None) -> list[Remark]:
+def remarks(
+    trials: Sequence[Trial], *, device: Where | None = None, reader: str | None = None
+) -> list[Remark]:
     """The newest remark of each kind, in order of number.
 
     Trials of another ``job_version`` than the newest do not count: nothing is learned from them.
 
     :param trials: the newest of one job, in order of number.
     :param device: that of the newest trial, while it has not reported it.
-    :param reader: DAG whose readers see the texts, which tell nothing of another DAG's runs; None: they tell of all.
+    :param reader: DAG whose readers see the texts, which tell nothing of another DAG's runs; None:
+        they tell of all.
     """
     if not trials:
         return []
     newest = trials[-1]
-    every = [t for t in trials if t.spec.get("job_version") == newest.spec.get("job_version")]
+    of_version = _of_version(trials, newest)
     if newest.planned.phase is not Phase.MEASURED:  # runs from before the job named batch sizes
-        every = [t for t in every if t.planned.phase is not Phase.MEASURED]
-    own = [t for t in every if reader in (None, t.origin.dag_id)]
-    found = [_other_job(every, reader)]
+        of_version = [t for t in of_version if t.planned.phase is not Phase.MEASURED]
+    own = [t for t in of_version if reader in (None, t.origin.dag_id)]
+    numbers = RunNumbers(trials)
+    shown = [_other_job(of_version, reader, numbers)]
     if own:
-        found += [_new_target(own), _new_device(own, device), _new_limit(own), _unit(own), _easy(own)]
-        found += of_ended([t for t in own if t.state is not State.RUNNING][-1:])
-    return sorted(filter(None, found), key=lambda remark: remark.number)
+        shown += [
+            _new_target(own, numbers),
+            _new_device(own, device, numbers),
+            _new_limit(own, numbers),
+        ]
+        shown += of_ended(_ended(own), numbers)
+    return sorted(filter(None, shown), key=lambda remark: remark.number)
 
 
-def _other_job(trials: Sequence[Trial], reader: str | None) -> Remark | None:
+def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers) -> Remark | None:
     """Whether another task than that of the newest trial has other batch sizes or another target.
 
-    Two jobs are certain where the other task ran after this one had got its present batch sizes and target.
+    Two jobs are certain if the other task ran after this one had got its present batch sizes and
+    target.
     """
     newest = trials[-1]
     mine = _task(newest)
+    learned = _learned(newest.spec)
+    # later ones replace earlier ones
     others = {_task(t): t for t in trials if _task(t) != mine}  # the newest trial of each
-    different = [t for t in others.values() if _learned(t.spec) != _learned(newest.spec)]
+    different = [t for t in others.values() if _learned(t.spec) != learned]
     if not different:
         return None
     other = max(different, key=lambda t: t.number)
     since = newest.number
-    for trial in reversed([t for t in trials if _task(t) == mine]):
-        if _learned(trial.spec) != _learned(newest.spec):
+    # how far back the task had its present batch sizes and target
+    for trial in reversed(_of_task(trials, newest)):
+        if _learned(trial.spec) != learned:
             break
         since = trial.number
     described = f"{_named(newest, reader)}; {_named(other, reader)}"
     if since < other.number:
-        text = f"Two jobs share job_id {newest.job_id!r}, and each learns from the other's runs: {described}. "
-        return Remark(RemarkKind.TWO_JOBS, newest.number, f"{text}Give each its own job_id.")
+        text = (
+            f"Two jobs share job_id {newest.job_id!r}, and each learns from the other's runs: "
+            f"{described}. Give each its own job_id."
+        )
+        return Remark(RemarkKind.TWO_JOBS, newest.number, text)
     if _task(other)[:2] == mine[:2]:  # of a mapped task whose job has changed
         return None
-    text = f"Another task ran under job_id {newest.job_id!r} up to trial {other.number}: {described}. "
-    return Remark(RemarkKind.OTHER_TASK, since, f"{text}Where both still run, give each its own job_id.")
+    text = (
+        f"Another task ran under job_id {newest.job_id!r} up to run {numbers.run(other)}: "
+        f"{described}. Where both still run, give each its own job_id."
+    )
+    return Remark(RemarkKind.OTHER_TASK, since, text)
 
 
-def _new_target(trials: Sequence[Trial]) -> Remark | None:
+def _new_target(trials: Sequence[Trial], numbers: RunNumbers) -> Remark | None:
     """The newest change of the target from one run of a task to its next."""
     before: dict[_Task, Trial] = {}
-    found = None
+    remark = None
     for trial in trials:
-        if trial.spec.get("target") is None:  # it was measured as it is: a job that climbs has its first target
+        # it was measured as it is: a job that climbs has its first target
+        if trial.spec.get("target") is None:
             continue
         last = before.get(_task(trial), trial)
         before[_task(trial)] = trial
         if _target(last.spec) != _target(trial.spec):
-            change = f"from {last.spec.get('target')} to {trial.spec.get('target')}"
-            text = f"The target changed at trial {trial.number} {change}: runs to another target teach no epochs."
-            found = Remark(RemarkKind.TARGET, trial.number, text)
-    return found
+            text = (
+                f"The target changed at run {numbers.run(trial)} from {last.spec.get('target')} to "
+                f"{trial.spec.get('target')}: runs to another target teach no epochs."
+            )
+            remark = Remark(RemarkKind.TARGET, trial.number, text)
+    return remark
 
 
-def _new_device(trials: Sequence[Trial], device: Where | None) -> Remark | None:
+def _new_device(
+    trials: Sequence[Trial], device: Where | None, numbers: RunNumbers
+) -> Remark | None:
     """The newest change of the device from one trial to the next that names one."""
-    seen = [(t.number, t.observation.where) for t in trials]
-    if seen[-1][1] is None:
-        seen[-1] = seen[-1][0], device
-    known = [(number, where) for number, where in seen if where is not None]
-    changes = [(number, old, new) for (_, old), (number, new) in pairwise(known) if old != new]
-    if not changes:
-        return None
-    number, old, new = changes[-1]
-    change = f"from {_device(old)} to {_device(new)}"
-    text = f"The device changed at trial {number} {change}: energy and time of the two are not compared."
-    return Remark(RemarkKind.DEVICE, number, text)
-
-
-def _new_limit(trials: Sequence[Trial]) -> Remark | None:
-    """The newest change of the limit that is tuned by a task's steps, and what changed it: sizes have one each."""
-    before: dict[_Task, Trial] = {}
-    found = None
+    before = None
+    remark = None
     for trial in trials:
+        where = trial.observation.where
+        # the newest trial has not reported yet, but its device is open
+        if where is None and trial is trials[-1]:
+            where = device
+        if where is None:
+            continue
+        if before not in (None, where):
+            text = (
+                f"The device changed at run {numbers.run(trial)} from {_device(before)} to "
+                f"{_device(where)}: energy and time of the two are not compared."
+            )
+            remark = Remark(RemarkKind.DEVICE, trial.number, text)
+        before = where
+    return remark
+
+
+def _new_limit(trials: Sequence[Trial], numbers: RunNumbers) -> Remark | None:
+    """The newest change of the limit that is tuned by a task's steps, and its cause: sizes have one
+    each.
+    """
+    before: dict[_Task, Trial] = {}
+    remark = None
+    for trial in _ended(trials):
         limit_w = trial.observation.power_limit_w
         tunes = trial.planned.phase is Phase.MEASURED and trial.spec.get("mode") == "optimize"
-        if not tunes or limit_w is None or trial.state is State.RUNNING:
+        if limit_w is None or not tunes:
             continue
         last = before.get(_task(trial), trial)
         before[_task(trial)] = trial
         if not same_limit(last.observation.power_limit_w, limit_w):
             day = f"{datetime.fromtimestamp(trial.opened_at, UTC):%Y-%m-%d}"
-            change = f"from {last.observation.power_limit_w:,.0f} W to {limit_w:,.0f} W"
-            text = f"The power limit changed {change} on {day} (trial {trial.number}){_why_limit(last, trial)}."
-            found = Remark(RemarkKind.LIMIT, trial.number, text)
-    return found
+            text = (
+                f"The power limit changed from {last.observation.power_limit_w:,.0f} W to "
+                f"{limit_w:,.0f} W on {day} (run {numbers.run(trial)}){_why_limit(last, trial)}."
+            )
+            remark = Remark(RemarkKind.LIMIT, trial.number, text)
+    return remark
 
 
 def _why_limit(old: Trial, new: Trial) -> str:
-    """What changed the power limit between two runs, as far as the log shows it; empty where it does not."""
-    was, now = old.observation, new.observation
+    """Why the power limit changed between two runs, as far as the log shows it; else empty."""
+    was = old.observation
+    now = new.observation
     if UNCAPPED in now.reasons:
         return ": none can save anything here"
     if LIMIT in now.reasons:
@@ -178,70 +222,147 @@ def _why_limit(old: Trial, new: Trial) -> str:
         return ", as the device did"
     if was.step_kind != now.step_kind:
         return ": another model or optimizer was trained"
-    changed = [name for name in ("eta", "power_limits_w", "max_power_w") if old.spec.get(name) != new.spec.get(name)]
+    changed = [
+        name
+        for name in ("eta", "power_limits_w", "max_power_w")
+        if old.spec.get(name) != new.spec.get(name)
+    ]
     if changed:
         return f", as {' and '.join(changed)} of the job did"
-    return ": limits were measured once more" if now.excess_s or was.excess_s else ""
+    if now.excess_s or was.excess_s:
+        return ": limits were measured once more"
+    return ""
 
 
-def _unit(trials: Sequence[Trial]) -> Remark | None:
-    """Whether the target looks wrong beside the newest metric: its direction, or its unit."""
-    newest = next((t for t in reversed(trials) if t.observation.metric is not None), None)
-    target = None if newest is None else _target(newest.spec)
-    if newest is None or newest.observation.metric is None or not isinstance(target, Target):
+def _of_target(trial: Trial) -> Remark | None:
+    """Whether the target looks wrong beside the first metric of a run: its direction, its unit, or
+    too easy.
+    """
+    o = trial.observation
+    first = o.metric
+    if o.epoch_metrics:
+        first = o.epoch_metrics[0]
+    target = _target(trial.spec)
+    if first is None or not isinstance(target, Target):
         return None
-    doubt = replace(target, value=newest.observation.target_value or target.value).doubt(newest.observation.metric)
-    if not doubt:
+    if o.target_value:
+        target = replace(target, value=o.target_value)
+    doubt = target.doubt(first)
+    if doubt is not None:
+        return Remark(RemarkKind.UNIT, trial.number, remark(doubt))
+    start = o.start or trial.planned.start
+    # a model that was trained before may reach an ambitious target at once
+    if start not in (None, Start.COLD):
         return None
-    text = ". ".join(f"{part[0].upper()}{part[1:]}" for part in doubt) + "."
-    return Remark(RemarkKind.UNIT, newest.number, text)
-
-
-def _easy(trials: Sequence[Trial], runs: int = 3) -> Remark | None:
-    """Whether the first report reached the target in each of the newest runs that started from fresh weights."""
-    fresh = [t for t in trials if (t.observation.start or t.planned.start) in (None, Start.COLD)]
-    newest = [t for t in fresh if t.state is State.CONVERGED and t.observation.epochs is not None][-runs:]
-    if len(newest) < runs or any((t.observation.epochs or 0.0) > 1 for t in newest):
+    if not o.epoch_metrics or o.epochs is None:
         return None
-    cold = " from a cold start" if newest[-1].planned.start is not None else ""
-    text = (
-        f"Each of the newest {runs} runs{cold} reached {newest[-1].spec.get('target')} at its first report, so that no "
-        "batch size can need fewer epochs. Is the target too easy, or in another unit?"
-    )
-    return Remark(RemarkKind.EASY, newest[-1].number, text)
+    at_once = target.at_once(first)
+    if at_once is None:
+        return None
+    return Remark(RemarkKind.EASY, trial.number, remark(at_once))
 
 
-def of_ended(trials: Sequence[Trial]) -> list[Remark]:
-    """What an ended trial, the last one of these, shows: no metric, no use of its batch size, no limit that binds."""
-    found = []
-    for trial in trials[-1:]:
-        unseen = trial.observation.reasons.get(UNSEEN)
-        if trial.state is State.NO_METRIC:
-            text = (
-                f"No metric reported: whether trial {trial.number} reached its target is not known, and no batch size "
-                f"is tried before one comes. {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
-            )
-            found.append(Remark(RemarkKind.NO_METRIC, trial.number, text))
-        if (waits := trial.observation.reasons.get(DATA_WAIT)) is not None:
-            found.append(Remark(RemarkKind.DATA_WAIT, trial.number, f"{waits}."))
-        if (uncapped := trial.observation.reasons.get(UNCAPPED)) is not None:
-            text = f"{uncapped[0].upper()}{uncapped[1:]}. No power limit is chosen."
-            found.append(Remark(RemarkKind.UNCAPPED, trial.number, text))
-        if unseen is not None:
-            text = (
-                f"Not seen to use its batch size: {unseen}. Unless it reads it elsewhere, nothing that Zeus chooses "
-                "changes it. Read ZEUS_BATCH_SIZE, or train under ZeusRun.from_env()."
-            )
-            found.append(Remark(RemarkKind.UNSEEN, trial.number, text))
-    return found
+def earlier_rate(trials: Sequence[Trial], task: Trial) -> EarlierRate | None:
+    """The learning rate of the newest ended trial of a task; None if it told none.
+
+    :param trials: the newest of its job, in order of number.
+    :param task: a trial of the task.
+    """
+    ended = _ended(_of_version(_of_task(trials, task), task))
+    if not ended:
+        return None
+    newest = ended[-1]
+    rate = newest.observation.learning_rate
+    if rate is None or newest.batch_size is None:
+        return None
+    return EarlierRate(newest.batch_size, rate)
+
+
+def _same_rate(trials: Sequence[Trial]) -> Remark | None:
+    """Whether the newest trial and the one before it had the same learning rate at different batch
+    sizes.
+    """
+    if len(trials) < 2:
+        return None
+    *_, before, newest = trials
+    earlier = earlier_rate([before], newest)
+    if earlier is None:
+        return None
+    text = earlier.remark(newest.batch_size, newest.observation.learning_rate)
+    if text is None:
+        return None
+    return Remark(RemarkKind.RATE, newest.number, text)
+
+
+def of_ended(trials: Sequence[Trial], numbers: RunNumbers) -> list[Remark]:
+    """Remarks on the last of these trials, which have ended: its target, metric, batch size, limit,
+    learning rate.
+    """
+    if not trials:
+        return []
+    trial = trials[-1]
+    reasons = trial.observation.reasons
+    texts = {}
+    if trial.state is State.NO_METRIC:
+        texts[RemarkKind.NO_METRIC] = (
+            f"No metric reported: whether run {numbers.run(trial)} reached its target is not known,"
+            " and no batch size is tried before one comes."
+            f" {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
+        )
+    if DATA_WAIT in reasons:
+        texts[RemarkKind.DATA_WAIT] = f"{reasons[DATA_WAIT]}."
+    if UNCAPPED in reasons:
+        why = reasons[UNCAPPED]
+        texts[RemarkKind.UNCAPPED] = f"{why[0].upper()}{why[1:]}. No power limit is chosen."
+    if UNSEEN in reasons:
+        texts[RemarkKind.UNSEEN] = (
+            f"Not seen to use its batch size: {reasons[UNSEEN]}. Unless it reads it elsewhere, "
+            "nothing that Zeus chooses changes it. Read ZEUS_BATCH_SIZE, or train under "
+            "ZeusRun.from_env()."
+        )
+    shown = [_same_rate(trials), _of_target(trial)]
+    shown += [Remark(kind, trial.number, text) for kind, text in texts.items()]
+    return [remark for remark in shown if remark is not None]
+
+
+def bypassed(trials: Iterable[Trial]) -> str:
+    """A text: runs did not use their batch size, as far as can be told; with the remedy.
+
+    Empty if all of them did.
+    """
+    untaught_trials = [t for t in trials if t.observation.bypassed is not None]
+    if not untaught_trials:
+        return ""
+    newest = max(untaught_trials, key=lambda t: t.number)
+    origins = [t.origin for t in untaught_trials]
+    count = len({(o.run_id, o.task_id, o.map_index) for o in origins})
+    which = "1 run teaches nothing and counts"
+    if count > 1:
+        which = f"{count:,} runs teach nothing and count"
+    return untaught(which, newest.observation.bypassed or "")
 
 
 def _task(trial: Trial) -> _Task:
     return trial.origin.dag_id, trial.origin.task_id, trial.origin.map_index
 
 
+def _of_task(trials: Sequence[Trial], task: Trial) -> list[Trial]:
+    """The trials of the same task."""
+    return [t for t in trials if _task(t) == _task(task)]
+
+
+def _of_version(trials: Sequence[Trial], task: Trial) -> list[Trial]:
+    """The trials of the same ``job_version``."""
+    job_version = task.spec.get("job_version")
+    return [t for t in trials if t.spec.get("job_version") == job_version]
+
+
+def _ended(trials: Sequence[Trial]) -> list[Trial]:
+    return [t for t in trials if t.state is not State.RUNNING]
+
+
 def _learned(spec: Mapping[str, Any]) -> object:
-    """Batch sizes and target: what two tasks that share a job have in common."""
+    """Batch sizes and target, which two tasks that share a job have in common."""
     return frozenset(spec.get("batch_sizes") or ()), _target(spec)
 
 
@@ -257,10 +378,14 @@ def _named(trial: Trial, reader: str | None) -> str:
     dag_id, task_id, index = _task(trial)
     if reader not in (None, dag_id):
         return "a task of another DAG has others"
-    sizes = ", ".join(map(str, trial.spec.get("batch_sizes") or ()))
-    mapped = f" [{index}]" if index >= 0 else ""
-    has = f"batch sizes {sizes} and target {trial.spec.get('target')}" if sizes else "no batch sizes"
-    return f"{dag_id}.{task_id}{mapped} has {has}"
+    name = f"{dag_id}.{task_id}"
+    if index >= 0:
+        name += f" [{index}]"
+    batch_sizes = trial.spec.get("batch_sizes")
+    if not batch_sizes:
+        return f"{name} has no batch sizes"
+    sizes = ", ".join(map(str, batch_sizes))
+    return f"{name} has batch sizes {sizes} and target {trial.spec.get('target')}"
 
 
 def _device(where: Where) -> str:
@@ -269,36 +394,48 @@ def _device(where: Where) -> str:
 
 
 def candidates(trials: Sequence[Trial], latest: Iterable[Trial]) -> list[Trial]:
-    """The newest trial of each job whose history a new job may have lost by a rename; empty for a job with a history.
+    """The newest trial of each job whose history a new job may have lost by a rename; empty for a
+    job with a history.
 
-    Such a job has the name of its task, the same batch sizes, default and target, no run since the new job's first
-    one, and another DAG with this task, or another task of this DAG.
+    Such a job has the name of its task, the same batch sizes, default and target, no run since the
+    new job's first one, and another DAG with this task, or another task of this DAG.
 
     :param trials: the newest of the new job, oldest first.
     :param latest: the newest trial of each job in the log.
     """
-    if not trials or trials[0].number != 1 or len(trials) > FEW or not _named_by_task(trials[-1]):
+    is_new = 0 < len(trials) <= FEW and trials[0].number == 1
+    if not is_new or not _named_by_task(trials[-1]):
         return []
-    new, since = trials[-1], min(t.opened_at for t in trials)
-    found = []
-    for old in latest:
-        same_dag, same_task = (getattr(old.origin, n) == getattr(new.origin, n) for n in ("dag_id", "task_id"))
-        alike = all(
-            old.spec.get(name) == new.spec.get(name) for name in ("batch_sizes", "default_batch_size", "target")
-        )
-        if alike and same_dag != same_task and old.opened_at < since and _named_by_task(old):
-            found.append(old)
-    return found
+    new = trials[-1]
+    since = min(t.opened_at for t in trials)
+    silent = [t for t in latest if t.opened_at < since]
+    return [old for old in silent if _may_be_renamed(old, new)]
 
 
-def looks_like(found: Sequence[Trial], new: Trial, dags: Collection[str]) -> str | None:
-    """The name of the one job that a new job looks like; None where there is none, or several.
+def _may_be_renamed(old: Trial, new: Trial) -> bool:
+    """Whether two jobs are alike, and either the DAG or the task has another name."""
+    if not _named_by_task(old):
+        return False
+    same_dag = old.origin.dag_id == new.origin.dag_id
+    same_task = old.origin.task_id == new.origin.task_id
+    # equal names are the job itself; two other names are another job
+    if same_dag == same_task:
+        return False
+    names = ("batch_sizes", "default_batch_size", "target")
+    return all(old.spec.get(name) == new.spec.get(name) for name in names)
 
-    :param found: as :func:`candidates` has them.
+
+def looks_like(renamed: Sequence[Trial], new: Trial, dags: Collection[str]) -> str | None:
+    """The name of the one job that a new job looks like; None if there is none, or several.
+
+    :param renamed: as :func:`candidates` has them.
     :param dags: the DAGs that there are now.
     """
-    gone = [t.job_id for t in found if t.origin.dag_id == new.origin.dag_id or t.origin.dag_id not in dags]
-    return gone[0] if len(gone) == 1 else None
+    there = set(dags) - {new.origin.dag_id}  # a task of its own DAG was renamed
+    gone = [t.job_id for t in renamed if t.origin.dag_id not in there]
+    if len(gone) != 1:
+        return None
+    return gone[0]
 
 
 def _named_by_task(trial: Trial) -> bool:

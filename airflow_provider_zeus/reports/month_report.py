@@ -1,19 +1,27 @@
-"""A calendar month (UTC) by job: what each job spent and saved, by kind of source, as records and as cells. Pure.
+"""A calendar month (UTC) by job: costs and savings of each job, by kind of source, as records and
+as cells. Pure.
 
-Figures of different kinds are never added. What owners and tags spent is in ``month_spent.py``.
+Figures of different kinds are never added. Costs by owner and tag are in ``month_spent.py``.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.reports.month_spent import SPENT, SPENT_COLUMNS, spent_cells, spent_record
+from airflow_provider_zeus.reports.month_spent import (
+    SPENT,
+    SPENT_COLUMNS,
+    in_unit,
+    spent_cells,
+    spent_record,
+)
 from airflow_provider_zeus.reports.months import (
-    PeriodSum,
     SavedDraws,
     SavedSum,
     Spent,
@@ -21,6 +29,7 @@ from airflow_provider_zeus.reports.months import (
     co2e_g_saved,
     money_saved,
 )
+from airflow_provider_zeus.reports.set_aside import SetAside
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, energy_text, time_text
 
@@ -29,7 +38,7 @@ DagJob = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthRow:
-    """What one job of a DAG spent and saved in the month, of one kind of source."""
+    """Cost and saving of one job of a DAG in the month, of one kind of source."""
 
     dag_id: str
     job_id: str
@@ -38,42 +47,55 @@ class MonthRow:
     unknown: int  # attempts that reported nothing
     saved: SavedSum | str  # or why that is not known
 
-    def saved_estimates(self, prices: Prices) -> dict[str, Estimate]:
-        """What its runs saved, by figure."""
+    @property
+    def aside(self) -> SetAside | None:
+        """Its failed and cleared tries; None if its runs cannot be read."""
         if isinstance(self.saved, str):
-            return dict.fromkeys(("energy", "time", "money", "co2e"), Estimate.missing(self.saved))
+            return None
+        return self.saved.aside
+
+    def saved_estimates(self, prices: Prices) -> dict[str, Estimate]:
+        """The savings of its runs, by figure."""
+        saved = self.saved
+        if isinstance(saved, str):
+            return dict.fromkeys(("energy", "time", "money", "co2e"), Estimate.missing(saved))
         return {
-            "energy": self.saved.energy_j,
-            "time": self.saved.time_s,
-            "money": money_saved(self.saved, prices, self.spent.drawn),
-            "co2e": co2e_g_saved(self.saved, prices, self.spent.drawn),
+            "energy": saved.energy_j,
+            "time": saved.time_s,
+            "money": money_saved(saved, prices, self.spent.drawn),
+            "co2e": co2e_g_saved(saved, prices, self.spent.drawn),
         }
 
 
-def month_rows(sums: Sequence[PeriodSum], saved: Mapping[DagJob, SavedDraws | str]) -> list[MonthRow]:
-    """The rows of a month: by kind of source, what used most energy first.
+def month_rows(
+    sums: Sequence[PeriodSum], saved: Mapping[DagJob, SavedDraws | str]
+) -> list[MonthRow]:
+    """The rows of a month: by kind of source, those of most energy first.
 
     :param sums: of this month alone.
-    :param saved: what each job saved in it, or why that is not known.
+    :param saved: draws of the saving of each job in it, or why it is not known.
     """
     silent = silent_attempts(sums)
     rows = list[MonthRow]()
     for kind, of_kind in by_kind(sums).items():
-        for key in dict.fromkeys((s.dag_id, s.job_id) for s in of_kind):
+        by_job = defaultdict[DagJob, list[PeriodSum]](list)
+        for s in of_kind:
+            by_job[s.dag_id, s.job_id].append(s)
+        for (dag_id, job_id), of_job in by_job.items():
             row = MonthRow(
-                dag_id=key[0],
-                job_id=key[1],
+                dag_id=dag_id,
+                job_id=job_id,
                 kind=kind,
-                spent=Spent.of([s for s in of_kind if (s.dag_id, s.job_id) == key]),
-                unknown=silent.get(key, 0),
-                saved=_saved_of_kind(kind, saved.get(key)),
+                spent=Spent.of(of_job),
+                unknown=silent[dag_id, job_id],
+                saved=_saved_of_kind(kind, saved.get((dag_id, job_id))),
             )
             rows.append(row)
-    return sorted(rows, key=lambda r: (r.kind, -(r.spent.energy_j or 0.0), -r.spent.time_s, r.job_id))
+    return sorted(rows, key=lambda row: (row.kind, *row.spent.largest_first, row.job_id))
 
 
 def _saved_of_kind(kind: str, draws: SavedDraws | str | None) -> SavedSum | str:
-    """What a job saved, if that is of the same kind as what it spent; else why it is not known."""
+    """The saving of a job, if it is of the same kind as the cost; else why it is not known."""
     if draws is None:
         return "no run of it can be read here"
     if isinstance(draws, str):
@@ -83,13 +105,12 @@ def _saved_of_kind(kind: str, draws: SavedDraws | str | None) -> SavedSum | str:
     return SavedSum.of(kind, [draws])
 
 
-def silent_attempts(sums: Sequence[PeriodSum]) -> dict[DagJob, int]:
+def silent_attempts(sums: Sequence[PeriodSum]) -> Counter[DagJob]:
     """How many attempts of each job reported nothing; jobs without such attempts are left out."""
-    silent: dict[DagJob, int] = {}
+    silent = Counter[DagJob]()
     for s in sums:
-        if s.unknown:
-            silent[s.dag_id, s.job_id] = silent.get((s.dag_id, s.job_id), 0) + s.unknown
-    return silent
+        silent[s.dag_id, s.job_id] += s.unknown
+    return +silent
 
 
 _SAVED = {  # column -> figure of MonthRow.saved_estimates, end of its interval, size of the unit
@@ -102,10 +123,12 @@ _SAVED = {  # column -> figure of MonthRow.saved_estimates, end of its interval,
     )
     for end, field in (("", "value"), ("low_", "low"), ("high_", "high"))
 }
+_ASIDE = ("failed_tries", "cleared_tries", "aside_kwh", "aside_h")
 COLUMNS = (
     *("month", "dag_id", "job_id", "kind"),
     *SPENT_COLUMNS,
     *_SAVED,
+    *_ASIDE,
     *("saved_not_known", "attempts_without_figures"),
 )
 
@@ -113,12 +136,19 @@ COLUMNS = (
 def job_records(
     month: str, rows: Sequence[MonthRow], silent: Mapping[DagJob, int], prices: Prices
 ) -> list[dict[str, Any]]:
-    """The rows as numbers, by :data:`COLUMNS`; then the jobs of which only the number of attempts is known."""
+    """The rows as numbers, by :data:`COLUMNS`; then the jobs of which only the number of attempts
+    is known.
+    """
     shown = {(row.dag_id, row.job_id) for row in rows}
     records = [job_record(month, row, prices) for row in rows]
     for (dag_id, job_id), attempts in sorted(silent.items()):
         if (dag_id, job_id) not in shown:
-            record = {"month": month, "dag_id": dag_id, "job_id": job_id, "attempts_without_figures": attempts}
+            record = {
+                "month": month,
+                "dag_id": dag_id,
+                "job_id": job_id,
+                "attempts_without_figures": attempts,
+            }
             records.append(record)
     return records
 
@@ -126,44 +156,62 @@ def job_records(
 def job_record(month: str, row: MonthRow, prices: Prices) -> dict[str, Any]:
     """One row as numbers; None: not known."""
     saved = row.saved_estimates(prices)
-    ends = {column: (getattr(saved[figure], field), size) for column, (figure, field, size) in _SAVED.items()}
-    return {
+    record: dict[str, Any] = {
         "month": month,
         "dag_id": row.dag_id,
         "job_id": row.job_id,
         "kind": row.kind,
         **spent_record(row.spent, prices),
-        **{column: None if value is None else value / size for column, (value, size) in ends.items()},
-        "saved_not_known": saved["energy"].reason if saved["energy"].value is None else None,
-        "attempts_without_figures": row.unknown,
     }
+    for column, (figure, end, size) in _SAVED.items():
+        record[column] = in_unit(getattr(saved[figure], end), size)
+    # a job whose runs cannot be read has them, too: columns are fixed
+    record |= dict.fromkeys(_ASIDE)
+    aside = row.aside
+    if aside is not None:
+        record |= {
+            "failed_tries": aside.failed,
+            "cleared_tries": aside.cleared,
+            "aside_kwh": in_unit(aside.energy_j, J_PER_KWH),
+            "aside_h": in_unit(aside.time_s, S_PER_H),
+        }
+    record["saved_not_known"] = None
+    if saved["energy"].value is None:
+        record["saved_not_known"] = saved["energy"].reason
+    record["attempts_without_figures"] = row.unknown
+    return record
 
 
 def job_cells(row: MonthRow, prices: Prices) -> dict[str, str]:
-    """One row for people: what was saved is energy, or time if nothing measures energy."""
+    """One row for people: the saving is of energy, or of time if nothing measures energy."""
     names = [name.lower() for name in SPENT]
+    saved = row.saved_estimates(prices)
+    text = _amount(saved["energy"], energy_text)
+    if saved["energy"].value is None and saved["time"].value is not None:
+        text = _amount(saved["time"], time_text)
+    if row.aside:
+        text += f"; {row.aside.text}"
     return {
         "job": visible(row.job_id),
         "dag": visible(row.dag_id),
         "source": row.kind,
         **dict(zip(names, spent_cells(row.spent, prices), strict=True)),
-        "saved": _saved_text(row.saved_estimates(prices)),
+        "saved": text,
     }
 
 
-def _saved_text(saved: Mapping[str, Estimate]) -> str:
-    if saved["energy"].value is None and saved["time"].value is not None:
-        return _amount(saved["time"], time_text)
-    return _amount(saved["energy"], energy_text)
-
-
 def _amount(saved: Estimate, text: Callable[[float], str]) -> str:
-    """A saving with its interval; a loss and what is undecided are said so."""
+    """A saving with its interval; a loss, or an undecided sum, is called so."""
     if saved.value is None:
         return f"not known ({saved.reason or ''})"
-    low, high = saved.low or 0.0, saved.high or 0.0
-    if low < 0 < high or saved.value == 0:
-        return f"not clear yet ({text(abs(low))} lost to {text(high)} saved)" if low < 0 else text(0.0)
-    ends = sorted((abs(low), abs(high)))
-    lost = " lost" if saved.value < 0 else ""
-    return f"{text(abs(saved.value))}{lost} ({text(ends[0])} to {text(ends[1])})"
+    low = saved.low or 0.0
+    high = saved.high or 0.0
+    if low < 0 and (high > 0 or saved.value == 0):
+        return f"not clear yet ({text(-low)} lost to {text(high)} saved)"
+    if saved.value == 0:
+        return text(0.0)
+    least, most = sorted((abs(low), abs(high)))
+    amount = text(abs(saved.value))
+    if saved.value < 0:
+        amount += " lost"
+    return f"{amount} ({text(least)} to {text(most)})"

@@ -1,6 +1,7 @@
 """The decision that the next scheduled run of a job makes as its log stands. Pure.
 
-All that is said of that run, and of the batch size that runs where nothing is tried, is of this one decision.
+All that is said of that run, and of the batch size that runs if nothing is tried, is of this one
+decision.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ from airflow_provider_zeus.reports.slice_epochs import estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextDecision:
-    """The attempts of the next run, and what they were decided with."""
+    """The attempts of the next run, and the settings that they were decided with."""
 
     attempts: tuple[PlannedAttempt, ...]
-    settled: PlannedAttempt  # that ends with the model where nothing is tried, and the default not run to measure it
+    # that ends with the model if nothing is tried, and the default not run to measure it
+    settled: PlannedAttempt
     settings: Mapping[str, Any] = field(default_factory=dict)  # live
-    room_s: float | None = None  # from the newest run's begin to its deadline: the next one is decided with as much
+    # from the newest run's begin to its deadline: the next one is decided with as much
+    room_s: float | None = None
     lineage: Lineage | None = None  # the earlier model, as far as the log shows it
 
     @classmethod
@@ -55,22 +58,34 @@ class NextDecision:
         :param trials: the job's, those that are running among them; default: those of the log.
         :param settings: live settings.
         """
-        live, trials = settings or {}, trials or log.lessons
-        number = max((t.number for t in trials), default=0) + 1
-        job, belief, room_s = log.job, log.belief(), _room(trials) if log.job.finish_by is not None else None
+        live = settings or {}
+        trials = trials or log.lessons
+        job = log.job
+        job_id = ""
+        number = 1
+        if trials:
+            job_id = trials[0].job_id
+            number += max(t.number for t in trials)
+        belief = log.belief()
+        room_s = None
+        if job.finish_by is not None:
+            room_s = _room(trials)
+        lineage = _lineage(job, trials)
         asked: dict[str, Any] = {
             "profiles": profiles,
             "device": log.device,
             "running": [t for t in trials if t.state is State.RUNNING],
-            "seed": decision_seed(trials[0].job_id if trials else "", number),
+            "seed": decision_seed(job_id, number),
             "finish_by_s": room_s,
-            "lineage": _lineage(job, trials),
+            "lineage": lineage,
         }
         decision = choose(job, belief, settings=live, **asked)
         last = incumbent_or_last(decision.attempts)
-        ends = settled(job, belief, live, **asked) if last.phase is Phase.AUDIT else last
-        lineage = asked["lineage"]
-        return cls(attempts=decision.attempts, settled=ends, settings=live, room_s=room_s, lineage=lineage)
+        if last.phase is Phase.AUDIT:
+            last = settled(job, belief, live, **asked)
+        return cls(
+            attempts=decision.attempts, settled=last, settings=live, room_s=room_s, lineage=lineage
+        )
 
     def epochs_of_start(self, attempt: PlannedAttempt, belief: Belief) -> Estimate | None:
         """Epochs of an attempt that starts from the earlier model; None for a cold one."""
@@ -81,41 +96,55 @@ class NextDecision:
         return start_epochs(belief, Start(attempt.start), self.lineage, attempt.batch_size)
 
 
-def settled(job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: Any) -> PlannedAttempt:
-    """The attempt that ends with the model where nothing is tried, and the default is not run to measure it.
+def settled(
+    job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: Any
+) -> PlannedAttempt:
+    """The attempt that ends with the model if nothing is tried, and the default is not run to
+    measure it.
 
     :param settings: live settings.
     :param asked: further arguments of ``choose``.
     """
-    live = {name: value for name, value in settings.items() if name != "audit_after"}  # which asks for the default
-    return incumbent_or_last(choose(replace(job, audit=0.0), belief, settings=live, **asked).attempts)
+    # which asks for the default
+    live = {name: value for name, value in settings.items() if name != "audit_after"}
+    decision = choose(replace(job, audit=0.0), belief, settings=live, **asked)
+    return incumbent_or_last(decision.attempts)
 
 
 def _lineage(job: ZeusJob, trials: Sequence[Trial]) -> Lineage | None:
     """The newest model of a job that chooses its start; that its value was kept is supposed."""
     if not job.chooses_start:
         return None
-    own = [t for t in trials if t.spec["job_version"] == job.job_version and t.origin.run_type in job.learn_from]
-    newest = max((t for t in own if t.state.left_model), key=lambda t: t.number, default=None)
-    if newest is None:
+    own = [t for t in trials if t.spec["job_version"] == job.job_version]
+    teaching = [t for t in own if t.origin.run_type in job.learn_from]
+    models = [t for t in teaching if t.state.left_model]
+    if not models:
         return None
-    age = newest.lineage.from_age if newest.state is State.NOT_NEEDED else 0
-    return Lineage.after(newest, 1 + (age or 0))
+    newest = max(models, key=lambda t: t.number)
+    # a run that was not needed kept an older model, which ages by it
+    age = 0
+    if newest.state is State.NOT_NEEDED:
+        age = newest.lineage.from_age or 0
+    return Lineage.after(newest, 1 + age)
 
 
 def _room(trials: Sequence[Trial]) -> float | None:
-    """Time from the beginning of the newest run with a deadline until that deadline [s]; None without one."""
+    """Time from the beginning of the newest run with a deadline until that deadline [s]; None
+    without one.
+    """
     for trial in sorted(trials, key=lambda t: -t.number):
-        known = trial.planned.in_time
-        if known is not None:
+        in_time = trial.planned.in_time
+        if in_time is not None:
             begun = min(t.opened_at for t in trials if t.key.ti_id == trial.key.ti_id)
-            return known.finish_by_s - begun
+            return in_time.finish_by_s - begun
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcoming:
-    """The next decision. Energy and time are those of one complete run of ``batch_size`` on the newest slice.
+    """The next decision.
+
+    Energy and time are those of one complete run of ``batch_size`` on the newest slice.
 
     Intervals are of the median run, not of a single one.
     """
@@ -131,39 +160,56 @@ class Upcoming:
 def upcoming(
     log: Dataset, base: Baseline, decided: NextDecision, *, profiles: Sequence[ProfileSample] = ()
 ) -> Upcoming:
-    """What the next run is expected to take.
+    """Energy, time and epochs that are expected of the next run.
 
     :param base: of this log; it has the epochs that each batch size needs.
     :param decided: of this log.
     """
-    planned = decided.attempts
-    kept = planned[0] if planned[0].phase is Phase.AUDIT else incumbent_or_last(planned)
+    kept, *_ = decided.attempts
+    if kept.phase is not Phase.AUDIT:
+        kept = incumbent_or_last(decided.attempts)
     b = kept.batch_size
-    expected = partial(Upcoming, attempts=planned, batch_size=b)
     weights = Weights.of(log.job, log.device)
-    found = fixed(kept, log, base, weights, LimitProfiles.of(profiles, log.job))
-    if base.epochs is None or found is None:
-        why = base.why_not if b == base.batch_size else None
-        nothing = Estimate.missing(why or f"batch size {b} has not run on this device, or never reached the target")
-        return expected(limit_w=None, epochs=nothing, energy_j=nothing, time_s=nothing)
-    epochs = estimate(base.epochs.on_newest_slice(b))
-    epochs = decided.epochs_of_start(kept, log.belief()) or epochs
-    newest = log.belief().slice_size
-    size = newest[1] if newest else None
-    return expected(
-        limit_w=found.limit_w,
+    best = fixed(kept, log, base, weights, LimitProfiles.of(profiles, log.job))
+    why_not = f"batch size {b} has not run on this device, or never reached the target"
+    # the baseline knows better why its own size cannot be told
+    if b == base.batch_size:
+        why_not = base.why_not or why_not
+    nothing = Estimate.missing(why_not)
+    run = Upcoming(
+        attempts=decided.attempts,
+        batch_size=b,
+        limit_w=None,
+        epochs=nothing,
+        energy_j=nothing,
+        time_s=nothing,
+    )
+    if base.epochs is None or best is None:
+        return run
+    epochs = decided.epochs_of_start(kept, log.belief())
+    if epochs is None:
+        epochs = estimate(base.epochs.on_newest_slice(b))
+    if log.job.max_epochs:
+        epochs = epochs.mapped(partial(min, float(log.job.max_epochs)))
+    epoch_j = best.epoch_cost(base.usual_size, ENERGY)
+    epoch_s = best.epoch_cost(base.usual_size, TIME)
+    return replace(
+        run,
+        limit_w=best.limit_w,
         epochs=epochs,
-        energy_j=epochs.times(found.epoch_cost(size, ENERGY), "no energy was measured at this batch size"),
-        time_s=epochs.times(found.epoch_cost(size, TIME), "no time was measured at this batch size"),
+        energy_j=epochs.times(epoch_j, "no energy was measured at this batch size"),
+        time_s=epochs.times(epoch_s, "no time was measured at this batch size"),
     )
 
 
 def next_rung(job: ZeusJob) -> str:
-    """What would save, for a job that chooses no batch size."""
+    """The next step of a job that chooses no batch size, to save more."""
     by_size = (
-        "To save by the batch size, too, name batch_sizes, default_batch_size, target and max_epochs in the task's "
+        "To save by the batch size, too, name batch_sizes, default_batch_size, target and "
+        "max_epochs in the task's "
         "ZeusJob (docs/quick-start.md)"
     )
     if job.mode == "measure":
-        return f'To save energy, mode="optimize" tunes the power limit of a torch training. {by_size}.'
+        by_limit = 'To save energy, mode="optimize" tunes the power limit of a torch training.'
+        return f"{by_limit} {by_size}."
     return f"{by_size}."

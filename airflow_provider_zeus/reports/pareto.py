@@ -1,10 +1,14 @@
-"""Energy against time: each batch size and power limit on the way to the target, and their front (section 2.3)."""
+"""Energy against time: each batch size and power limit on the way to the target, and their front
+(section 2.3).
+"""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State
 from airflow_provider_zeus.optimizer.starts import start_of
@@ -14,9 +18,10 @@ from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatingPoint:
-    """Mean time and energy to the target of one batch size and start at one limit, without what profiling cost.
+    """Mean time and energy to the target of one batch size and start at one limit, without the
+    excess of profiling.
 
-    On a typical slice of the data, where the hardness of each run's slice is known.
+    On a typical slice of the data, if the hardness of each run's slice is known.
     """
 
     batch_size: int
@@ -30,59 +35,95 @@ class OperatingPoint:
 
 
 def pareto(
-    log: Dataset, *, profiles: Sequence[ProfileSample] = (), hardness: Mapping[RunId, float] | None = None
+    log: Dataset,
+    *,
+    profiles: Sequence[ProfileSample] = (),
+    hardness: Mapping[RunId, float] | None = None,
 ) -> tuple[OperatingPoint, ...]:
     """(TTA [s], ETA [J]) of the runs that reached the job's target on the log's device, by time.
 
-    :param profiles: samples of that device: they add the limits at which no run has ended, as ``observed=False``.
-    :param hardness: of each run's slice (``SliceEpochs.hardness``): a run is divided by it, so that a batch size which
-        ran on easy slices alone does not look cheap.
+    :param profiles: samples of that device: they add the limits at which no run has ended, as
+        ``observed=False``.
+    :param hardness: of each run's slice (``SliceEpochs.hardness``): a run is divided by it, so that
+        a batch size which ran on easy slices alone does not look cheap.
 
     O(n log n) in trials, and in points.
     """
+    hardness = hardness or {}
     log = log.of_target()
-    runs = [t for t in log.here() if t.state is State.CONVERGED and _to_target(t.observation) is not None]
+    reached = [t for t in log.here() if t.state is State.CONVERGED]
+    runs = [t for t in reached if _to_target(t.observation) is not None]
+    # at these the runs themselves say the cost
     ran = {(t.batch_size, t.observation.power_limit_w) for t in runs}
     profiled = LimitProfiles.of(profiles)
-    groups: dict[tuple[int, float | None, bool, str | None], list[tuple[float, float]]] = {}
+    groups = defaultdict[_Setting, list[_ToTarget]](list)
     for trial in runs:
-        b, seen = trial.batch_size, trial.observation
-        start = start_of(trial) if log.job.chooses_start else None
-        hard = (hardness or {}).get(trial.recurrence, 1.0)
+        b = trial.batch_size
+        observed = trial.observation
+        start = None
+        if log.job.chooses_start:
+            start = start_of(trial)
+        hard = hardness.get(trial.recurrence, 1.0)
+        if observed.epochs and log.job.max_epochs:  # on no slice it trains longer than it may
+            hard = max(hard, observed.epochs / log.job.max_epochs)
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
-        for o in (seen, *(profiled.recosted(b, seen, w) for w in unseen_w)):
-            if o is not None and (pair := _to_target(o)) is not None:
-                kind = (b, o.power_limit_w, o is seen, start)
-                groups.setdefault(kind, []).append((pair[0] / hard, pair[1] / hard))
+        others = [profiled.recosted(b, observed, w) for w in unseen_w]
+        for o in (observed, *filter(None, others)):
+            whole = _to_target(o)
+            if whole is None:
+                continue
+            setting = _Setting(b, o.power_limit_w, o is observed, start)
+            typical = _ToTarget(whole.time_s / hard, whole.energy_j / hard)
+            groups[setting].append(typical)
     return marked(
         OperatingPoint(
-            batch_size=b,
-            limit_w=limit_w,
-            tta_s=math.fsum(t for t, _ in pairs) / len(pairs),
-            eta_j=math.fsum(e for _, e in pairs) / len(pairs),
-            runs=len(pairs),
-            observed=observed,
-            start=start,
+            **setting._asdict(),
+            tta_s=math.fsum(run.time_s for run in group) / len(group),
+            eta_j=math.fsum(run.energy_j for run in group) / len(group),
+            runs=len(group),
         )
-        for (b, limit_w, observed, start), pairs in groups.items()
+        for setting, group in groups.items()
     )
 
 
+class _Setting(NamedTuple):
+    """The settings that all runs of one point share."""
+
+    batch_size: int
+    limit_w: float | None
+    observed: bool
+    start: str | None
+
+
+class _ToTarget(NamedTuple):
+    """Costs of a run to the target: TTA and ETA."""
+
+    time_s: float
+    energy_j: float
+
+
 def marked(points: Iterable[OperatingPoint]) -> tuple[OperatingPoint, ...]:
-    """Sort the points by time and mark the front: one pass over them, keeping the least energy so far."""
+    """Sort the points by time and mark the front: one pass over them, keeping the least energy so
+    far.
+    """
     ordered = sorted(points, key=lambda p: (p.tta_s, p.eta_j, p.batch_size, p.limit_w or 0.0))
-    least_j, at_s, found = math.inf, math.inf, []
-    for p in ordered:
-        on_front = p.eta_j < least_j or (p.eta_j == least_j and p.tta_s == at_s)
-        if p.eta_j < least_j:
-            least_j, at_s = p.eta_j, p.tta_s
-        found.append(replace(p, on_front=on_front))
-    return tuple(found)
+    last = _ToTarget(math.inf, math.inf)  # of the front
+    marked_points = []
+    for point in ordered:
+        costs = _ToTarget(point.tta_s, point.eta_j)
+        # a twin of the last point is as good as it
+        on_front = costs == last or point.eta_j < last.energy_j
+        if on_front:
+            last = costs
+        marked_points.append(replace(point, on_front=on_front))
+    return tuple(marked_points)
 
 
-def _to_target(o: Observation) -> tuple[float, float] | None:
-    """(TTA [s], ETA [J]) without the excess of profiling; None where one is not known."""
+def _to_target(o: Observation) -> _ToTarget | None:
+    """TTA and ETA of a run without the excess of profiling; None if one is not known."""
     if o.time_s is None or o.energy_j is None:
         return None
-    tta_s, eta_j = o.time_s - (o.excess_s or 0.0), o.energy_j - (o.excess_j or 0.0)
-    return (tta_s, eta_j) if tta_s > 0 and eta_j > 0 else None
+    costs = _ToTarget(o.time_s - (o.excess_s or 0.0), o.energy_j - (o.excess_j or 0.0))
+    if min(costs) <= 0:
+        return None
+    return costs

@@ -1,7 +1,8 @@
-"""What one scheduled run cost, and what it saved against the default batch size at full power. Pure.
+"""Cost of one scheduled run, and its saving against the default batch size at full power. Pure.
 
-All that tells a run's figures reads them here: the task's log, metrics, lineage and asset events, and the pages. XCom
-``zeus_cost`` has what was measured, without the saving. ``savings.py`` adds up the savings of all runs.
+All that tells a run's figures reads them here: the task's log, metrics, lineage and asset events,
+and the pages. XCom ``zeus_cost`` has the measured figures, without the saving. ``savings.py`` adds
+up the savings of all runs.
 """
 
 from __future__ import annotations
@@ -12,17 +13,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.energy_source import SIMULATED, kind_of
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial, Where
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.baseline import Baseline, Saved
-from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, RunTrials, as_dataset, gpu_s_of, recurrences
+from airflow_provider_zeus.reports.dataset import (
+    ENERGY,
+    TIME,
+    Dataset,
+    RunTrials,
+    as_dataset,
+    gpu_s_of,
+    recurrences,
+)
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, LimitSaving, limit_saving
-from airflow_provider_zeus.reports.months import SIMULATED, kind_of
+from airflow_provider_zeus.reports.set_aside import SetAside
 from airflow_provider_zeus.signals.prices import Prices
 
-NEWEST = 100  # trials of a job that its saving, its belief and the names of its devices are read from
+MOST_RUNS = 1000  # newest runs of a job that its sums, beliefs and charts are made of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +48,23 @@ class RunSaving:
     energy: Saved
     time: Saved
     where: Where
-    runs: tuple[RunTrials, ...]  # the run, where its attempts compare
+    runs: tuple[RunTrials, ...]  # the run, if its attempts compare
     base: Baseline
+
+    @property
+    def source(self) -> str:
+        """ "measured" if the default itself ended in it, and its cost is not known by a profile
+        alone.
+        """
+        by_profile = any(run.id in self.base.by_profile for run in self.runs)
+        if self.measured and not by_profile:
+            return "measured"
+        return "estimated"
+
+    @property
+    def aside(self) -> SetAside:
+        """Its failed and cleared tries, which are in none of these figures."""
+        return SetAside.of(self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +77,8 @@ class Yardstick:
 
     @classmethod
     def of(cls, log: Dataset, where: Where, *, profiles: Sequence[ProfileSample] = ()) -> Yardstick:
-        """``log``: the job's runs, those to be compared among them; ``profiles``: of the device ``where``.
+        """``log``: the job's runs, those to be compared among them; ``profiles``: of the device
+        ``where``.
 
         Its draws have one seed, so every page and message shows the same saving of a run.
         """
@@ -62,17 +89,15 @@ class Yardstick:
         """Compare one run; ``trials``: all its tries and attempts."""
         log = as_dataset(trials, self.job, self.where).of_target()
         runs, left_out = recurrences(log)
-        kept, base = any(r.kept for r in runs), self.base
-        if not runs:
-            why_not = f"its attempts do not compare ({'; '.join(left_out)})" if left_out else "none of it was measured"
-            base = replace(base, why_not=why_not)
-        elif base.why_not is None and (base.epochs is None or any(r.id not in base.epochs.column for r in runs)):
-            base = replace(base, why_not="it is older than the runs that the default's cost is estimated from")
+        kept = any(r.kept for r in runs)
+        base = replace(self.base, why_not=self._why_not(runs, left_out))
         weights = Weights.of(self.job, log.device)
 
         def compared(weights: Weights, unit: str) -> Saved:
-            found = base.compare(runs, weights, unit)
-            return found if runs else replace(found, spent=None, exploration=None)
+            saved = base.compare(runs, weights, unit)
+            if runs:
+                return saved
+            return replace(saved, spent=None, exploration=None)
 
         return RunSaving(
             default_batch_size=self.job.default_batch_size,
@@ -87,11 +112,33 @@ class Yardstick:
             base=base,
         )
 
+    def _why_not(self, runs: Sequence[RunTrials], left_out: Iterable[str]) -> str | None:
+        """Why these runs are not compared; None: they are.
+
+        ``left_out``: why trials are not read.
+        """
+        base = self.base
+        if not runs:
+            reasons = "; ".join(left_out)
+            if not reasons:
+                return "none of it was measured"
+            return f"its attempts do not compare ({reasons})"
+        if base.why_not is None and not base.covers(runs):
+            return "it is older than the runs that the default's cost is estimated from"
+        return base.doubt_of(runs) or base.why_not
+
 
 def last_measured(own: Sequence[Trial]) -> Trial | None:
-    """The trial of a run that says on which device it ran; None while the run trains, and where none was measured."""
-    measured = [t for t in own if t.observation.where is not None and t.observation.time_s is not None]
-    return measured[-1] if measured and all(t.state is not State.RUNNING for t in own) else None
+    """The trial of a run that says on which device it ran; None while the run trains, or if none
+    was measured.
+    """
+    if any(t.state is State.RUNNING for t in own):
+        return None
+    for trial in reversed(own):
+        o = trial.observation
+        if o.where is not None and o.time_s is not None:
+            return trial
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +147,9 @@ class RunFigures:
 
     :param cost: XCom ``zeus_cost``.
     :param ended: its trials as their ends say, in order.
-    :param newest: of its job in the log, those of the run among them; empty where the log cannot be read.
-    :param log: these, as far as they count; None where the run is not whole in the log.
+    :param newest: of its job in the log, those of the run among them; empty if the log cannot be
+        read.
+    :param log: these, as far as they count; None if the run is not whole in the log.
     :param saving: None: not known.
     """
 
@@ -111,94 +159,164 @@ class RunFigures:
     log: Dataset | None = None
     profiles: Sequence[ProfileSample] = ()
     saving: RunSaving | None = None
-    limit: LimitSaving | None = None  # of a run without a batch size: what its power limit saved
+    limit: LimitSaving | None = None  # of a run without a batch size: the saving of its power limit
+    why_not: str | None = None  # why its saving is not known; None: it is, or nobody has asked
+
+    @property
+    def attempts(self) -> Sequence[Trial]:
+        """All attempts of the run in order, those of earlier tries too as far as the log could be
+        read.
+        """
+        run = self.ended[-1].recurrence
+        ended = {t.key for t in self.ended}
+        own = [t for t in self.newest if t.recurrence == run]
+        return [*(t for t in own if t.key not in ended), *self.ended]
 
     def as_event(self, prices: Prices) -> dict[str, Any]:
-        """What lineage and asset events carry, as plain JSON of at most some 2 kB. What is not known is absent.
+        """The figures in lineage and asset events, as plain JSON of at most some 2 kB.
+
+        Unknown ones are absent.
 
         Numbers, and texts that say whose they are. ``prices``: in force.
         """
-        cost, drawn = self.cost, [t.observation for t in self.ended]
-        sources = {o.energy_source for o in drawn if o.energy_j is not None}
-        source = sources.pop() if len(sources) == 1 else None
-        energy_j, time_s = _amount(cost["energy_j"]) if source else None, _amount(cost["time_s"])
-        kept: Mapping[str, Any] = next((a for a in cost["attempts"] if a["kept"]), {})
-        prices = prices.at_the_time(drawn)
-        money, grams = None, prices.co2e_g_of(energy_j)
-        if prices.currency:  # without one it has no unit
-            money = prices.money_of(energy_j, None if time_s is None else gpu_s_of(drawn))
-        simulated = any(kind_of(o.energy_source) == SIMULATED for o in drawn)
-        values = {
-            "job_id": cost["job_id"],
-            "batch_size": cost["batch_size"],
-            "power_limit_w": _amount(kept.get("power_limit_w")),
-            "energy_j": energy_j,
-            "energy_source": None if energy_j is None else source,
-            "time_s": time_s,
-            "time_source": None if time_s is None else SIMULATED if simulated else "measured",
-            "money": money,
-            "currency": None if money is None else prices.currency,
-            "money_source": None if money is None else prices.paid_by,
-            "co2e_g": grams,
-            "co2e_source": None if grams is None else prices.g_co2e_from or "[zeus] g_co2e_per_kwh",
-            **self._saved(),
+        cost = self.cost
+        observations = [t.observation for t in self.ended]
+        values = {"job_id": cost["job_id"], "batch_size": cost["batch_size"]}
+        limits_w = [a.get("power_limit_w") for a in cost["attempts"] if a["kept"]]
+        if limits_w:
+            values["power_limit_w"] = _amount(limits_w[0])
+        energy_j = None
+        sources = {o.energy_source for o in observations if o.energy_j is not None}
+        # never mixed: joules of two sources do not compare
+        if len(sources) == 1 and all(sources):
+            energy_j = _amount(cost["energy_j"])
+        if energy_j is not None:
+            values |= {"energy_j": energy_j, "energy_source": sources.pop()}
+        time_s = _amount(cost["time_s"])
+        gpu_s = None
+        if time_s is not None:
+            values |= {"time_s": time_s, "time_source": "measured"}
+            if any(kind_of(o.energy_source) == SIMULATED for o in observations):
+                values["time_source"] = SIMULATED
+            gpu_s = gpu_s_of(observations)
+        prices = prices.at_the_time(observations)
+        money = prices.money_of(energy_j, gpu_s)
+        if money is not None and prices.currency:  # without a currency it has no unit
+            values |= {
+                "money": money,
+                "currency": prices.currency,
+                "money_source": prices.paid_by,
+            }
+        grams = prices.co2e_g_of(energy_j)
+        if grams is not None:
+            source = prices.g_co2e_from or "[zeus] g_co2e_per_kwh"
+            values |= {"co2e_g": grams, "co2e_source": source}
+        values |= self._saved()
+        values |= self._aside()
+        event = {name: _plain(value) for name, value in values.items()}
+        return {name: value for name, value in event.items() if value is not None}
+
+    def _aside(self) -> dict[str, Any]:
+        """Energy and time of the run's failed and cleared attempts, this one among them; empty if
+        there are none.
+        """
+        aside = SetAside.of([RunTrials(tuple(self.attempts))])
+        if not aside:
+            return {}
+        return {
+            "failed_tries": aside.failed,
+            "cleared_tries": aside.cleared,
+            "aside_j": _amount(aside.energy_j),
+            "aside_s": _amount(aside.time_s),
         }
-        return {name: value for name, raw in values.items() if (value := _plain(raw)) is not None}
 
     def _saved(self) -> dict[str, Any]:
-        """The saving with its 90 % interval, as an event has it; empty where it is not known."""
-        run, limit, more = self.saving, self.limit, dict[str, Any]()
+        """The saving with its 90 % interval, as an event has it; empty if nobody has asked."""
+        run = self.saving
         if run is not None:
-            energy, time, verdict = run.energy.saved, run.time.saved, run.cost.saved.verdict
-            more = {"default_batch_size": run.default_batch_size}
-        elif limit is not None:
-            energy, time, verdict = limit.energy_j, limit.time_s, limit.energy_j.verdict
-        if (run is None and limit is None) or (energy.value is None and time.value is None):
-            return {}
-        ends = {
-            f"saved_{end}{unit}": getattr(saved, field)
-            for unit, saved in (("j", energy), ("s", time))
-            for end, field in (("", "value"), ("low_", "low"), ("high_", "high"))
-        }
-        source = "measured" if run is not None and run.measured else "estimated"
-        return {**ends, "saved_verdict": verdict, "saved_source": source, **more}
+            verdict = run.cost.saved.verdict
+            saved = _saved_event(run.energy.saved, run.time.saved, verdict, run.source)
+            if "saved_not_known" not in saved:
+                saved["default_batch_size"] = run.default_batch_size
+            return saved
+        if self.limit is not None:
+            energy = self.limit.energy_j
+            return _saved_event(energy, self.limit.time_s, energy.verdict, "estimated")
+        if self.why_not is not None:
+            return {"saved_not_known": self.why_not}
+        return {}
+
+
+def _saved_event(
+    energy: Estimate, time: Estimate, verdict: str | None, source: str
+) -> dict[str, Any]:
+    """The ends of both intervals, or why neither is known."""
+    if energy.value is None and time.value is None:
+        return {"saved_not_known": energy.reason}
+    return {
+        "saved_j": energy.value,
+        "saved_low_j": energy.low,
+        "saved_high_j": energy.high,
+        "saved_s": time.value,
+        "saved_low_s": time.low,
+        "saved_high_s": time.high,
+        "saved_verdict": verdict,
+        "saved_source": source,
+    }
 
 
 @own_arithmetic()
 def with_log(
-    found: RunFigures, newest: Sequence[Trial], profile: Callable[[str, Where | None, str], Sequence[ProfileSample]]
+    figures: RunFigures,
+    newest: Sequence[Trial],
+    profile: Callable[[str, Where | None, str], Sequence[ProfileSample]],
 ) -> RunFigures:
-    """The figures with what the log says of the job and of what the run saved, all its tries together.
+    """The figures together with the log of the job and the saving of the run, all its tries
+    together.
 
-    :param newest: trials of the job.
+    :param newest: trials of the job's newest runs, whole ones.
     :param profile: gives the profile of a job on a device, of a job version.
     """
-    last = found.ended[-1]
+    last = figures.ended[-1]
     own = [t for t in newest if t.recurrence == last.recurrence]
-    told, measured = sum(t.key.ti_id == last.key.ti_id for t in own), last_measured(own)
-    found = replace(found, newest=newest)
+    # the log may lag: a result that waits to be stored is not in it
+    own_try = [t for t in own if t.key.ti_id == last.key.ti_id]
+    measured = last_measured(own)
+    figures = replace(figures, newest=newest)
     if last.planned.phase is Phase.MEASURED:
-        known = profile(last.job_id, last.observation.where, str(last.spec["job_version"]))
-        return replace(found, limit=limit_saving([t.observation for t in own], known))
-    if measured is None or measured.observation.where is None or told < min(len(found.ended), len(newest)):
-        return found
-    job, where = measured.job, measured.observation.where
+        samples = profile(last.job_id, last.observation.where, str(last.spec["job_version"]))
+        return replace(figures, limit=limit_saving([t.observation for t in own], samples))
+    where = None
+    if measured is not None:
+        where = measured.observation.where
+    if measured is None or where is None:
+        return replace(figures, why_not="nothing of it was measured")
+    if len(own_try) < len(figures.ended):
+        return replace(figures, why_not="the run log does not hold it whole yet")
+    job = measured.job
     profiles = profile(measured.job_id, where, job.job_version)
     log = as_dataset(newest, job, where)
+    # learned once for all figures
     log = replace(log, folded=log.belief())
     saving = Yardstick.of(log, where, profiles=profiles).saving(own)
-    return replace(found, log=log, profiles=profiles, saving=saving)
+    return replace(figures, log=log, profiles=profiles, saving=saving)
 
 
 def _amount(value: float | None) -> float | None:
     """A finite number of at least 0; None for anything else that a training may report."""
-    return value if value is not None and 0 <= value < math.inf else None
+    if value is not None and 0 <= value < math.inf:
+        return value
+    return None
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON holds it, a text with 200 characters at most; None where it is not finite, or empty."""
+    """The value as JSON holds it, a text with 200 characters at most; None if it is not finite, or
+    empty.
+    """
     if isinstance(value, str):
         return visible(value[:200])[:200] or None
     if isinstance(value, int) or value is None:
         return value
-    return float(value) if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return float(value)

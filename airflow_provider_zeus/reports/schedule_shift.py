@@ -1,19 +1,20 @@
-"""What a fixed shift of the schedule would have saved by a tariff or a series: the same runs, later each. Pure.
+"""The saving of a fixed shift of the schedule by a tariff or a series: the same runs, each later.
+Pure.
 
-No forecast and no wait are needed for it: for evening schedules a fixed shift gets most of what any forecast gets
-(docs/signals.md).
+No forecast and no wait are needed for it: for evening schedules a fixed shift gets most of what any
+forecast gets (docs/levers/signals.md).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from typing import NamedTuple
 
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.reports.dataset import runs_of
+from airflow_provider_zeus.reports.dataset import runs_of, total
 from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
@@ -29,54 +30,94 @@ class ScheduleShift:
     delay_h: int  # 0: the present schedule is the cheapest
     cost_now: float
     cost_then: float
-    start_hour: int | None  # hour at which most runs start, local by a tariff, else UTC; None: they start at many
+    # hour at which most runs start, local by a tariff, else UTC; None: they start at many
+    start_hour: int | None
     first_s: float  # starts of the first and of the last run [s since the epoch]
     last_s: float
 
     @property
     def saved(self) -> float:
-        """Share of the present cost; 0 where that is not above 0."""
-        return 1 - self.cost_then / self.cost_now if self.cost_now > 0 else 0.0
+        """Share of the present cost; 0 if that is not above 0."""
+        if self.cost_now <= 0:
+            return 0.0
+        return 1 - self.cost_then / self.cost_now
 
 
-def schedule_shift(trials: Iterable[Trial], by: Tariff | Series, pue: float = 1.0) -> ScheduleShift | None:
-    """Compare all shifts of whole hours within a day; None without a scheduled run of known energy and time.
+def schedule_shift(
+    trials: Iterable[Trial], by: Tariff | Series, pue: float = 1.0
+) -> ScheduleShift | None:
+    """Compare all shifts of whole hours within a day; None without a scheduled run of known energy
+    and time.
 
     :param trials: of one job, on one device; all attempts of a run count, from its first on.
-    :param by: prices or carbon intensities; a run that they do not cover under every shift is left out.
+    :param by: prices or carbon intensities; a run that they do not cover under every shift is left
+        out.
     """
-    starts_s, costs = list[float](), [0.0] * HOURS
-    for start_s, duration_s, energy_j in _runs(trials)[-200:]:
-        at = by.series(start_s, start_s + (HOURS - 1) * S_PER_H + duration_s) if isinstance(by, Tariff) else by
-        means = [at.mean(start_s + h * S_PER_H, start_s + h * S_PER_H + duration_s) for h in range(HOURS)]
-        known = [mean for mean in means if mean is not None]
-        if len(known) == HOURS:
-            starts_s.append(start_s)
-            costs = [cost + energy_j / J_PER_KWH * pue * mean for cost, mean in zip(costs, known, strict=True)]
+    starts_s = list[float]()
+    costs = [0.0] * HOURS
+    for run in _runs(trials)[-200:]:
+        means = _means(by, run)
+        if means is None:
+            continue
+        starts_s.append(run.start_s)
+        kwh = run.energy_j / J_PER_KWH * pue
+        costs = [cost + kwh * mean for cost, mean in zip(costs, means, strict=True)]
     if not starts_s:
         return None
     best = min(range(HOURS), key=lambda h: (costs[h], h))
-    zone = by.zone if isinstance(by, Tariff) else UTC
-    hour, count = Counter(datetime.fromtimestamp(s, zone).hour for s in starts_s).most_common(1)[0]
+    zone: tzinfo = UTC
+    if isinstance(by, Tariff):
+        zone = by.zone
+    hours = Counter(datetime.fromtimestamp(s, zone).hour for s in starts_s)
+    ((hour, count),) = hours.most_common(1)
+    start_hour = None
+    # an hour that few runs share names no schedule
+    if count >= 0.8 * len(starts_s):
+        start_hour = hour
     return ScheduleShift(
         runs=len(starts_s),
         delay_h=best,
         cost_now=costs[0],
         cost_then=costs[best],
-        start_hour=hour if count >= 0.8 * len(starts_s) else None,
+        start_hour=start_hour,
         first_s=min(starts_s),
         last_s=max(starts_s),
     )
 
 
-def _runs(trials: Iterable[Trial]) -> Sequence[tuple[float, float, float]]:
-    """(start, duration [s], energy [J]) of each scheduled run whose attempts are all known, oldest first."""
-    found = []
-    for run in runs_of(t for t in trials if t.origin.run_type == "scheduled"):
-        times = [t.observation.time_s for t in run]
-        energies = [t.observation.energy_j for t in run]
-        known_s, known_j = ([v for v in values if v is not None] for values in (times, energies))
-        duration_s = math.fsum(known_s)
-        if len(known_s) == len(known_j) == len(run) and 0 < duration_s <= 7 * 24 * S_PER_H:  # else it has no hour
-            found.append((min(t.opened_at for t in run), duration_s, math.fsum(known_j)))
-    return found
+class _Run(NamedTuple):
+    start_s: float  # since the epoch
+    duration_s: float
+    energy_j: float
+
+
+def _means(by: Tariff | Series, run: _Run) -> list[float] | None:
+    """The mean price or intensity over a run at each shift; None if one of them is not covered."""
+    series = by
+    if isinstance(series, Tariff):
+        last_s = run.start_s + (HOURS - 1) * S_PER_H
+        series = series.series(run.start_s, last_s + run.duration_s)
+    means = []
+    for shift in range(HOURS):
+        start_s = run.start_s + shift * S_PER_H
+        mean = series.mean(start_s, start_s + run.duration_s)
+        if mean is None:
+            return None
+        means.append(mean)
+    return means
+
+
+def _runs(trials: Iterable[Trial]) -> Sequence[_Run]:
+    """Each scheduled run whose attempts are all known, oldest first."""
+    longest_s = 7 * 24 * S_PER_H  # a longer one has no hour
+    runs = []
+    scheduled = [t for t in trials if t.origin.run_type == "scheduled"]
+    for attempts in runs_of(scheduled):
+        duration_s = total(t.observation.time_s for t in attempts)
+        energy_j = total(t.observation.energy_j for t in attempts)
+        if duration_s is None or energy_j is None:
+            continue
+        if 0 < duration_s <= longest_s:
+            start_s = min(t.opened_at for t in attempts)
+            runs.append(_Run(start_s, duration_s, energy_j))
+    return runs

@@ -1,23 +1,24 @@
-"""Epochs that a batch size took, or would have taken, on the slice of each run. Pure; needs numpy, lazily.
+"""Epochs that a batch size took, or would have taken, on the slice of each run. Pure; needs numpy.
 
-The model is the policy's (``slice_filter.py``): log Epochs(slice, b) = curve(b) + difficulty(slice) + noise. What a
-slice did to the batch size that ran on it, it would have done to another one. Where that one itself ran to its end, its
-epochs are exact. All runs are drawn together, so that sums have an interval, too.
+A slice is as hard for a batch size as for the one that ran on it (``slice_paths.py``). If that size
+itself ran to its end, its epochs are exact. All runs are drawn together, so that sums have an
+interval, too.
 
-A slice may lie out of reach of one batch size where another one reached its target. How often is learned from the
-complete runs on the slices that some size reached. On a slice that every run missed another size is likely to have
-missed, too; of the other slices it says nothing. A miss costs what runs that missed take in this log: ``max_epochs``,
-where no loop is left before.
+Whether a size misses its target on a slice on which it did not run: a slice is out of reach of
+every size with some probability, else of each size with one of its own. All of them are learned
+from the complete runs; if none has ever missed, they are 0. A miss costs as much as the runs of
+this log that missed: ``max_epochs``, if no loop is left before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, hopeless, most_epochs
+from airflow_provider_zeus.optimizer.slices import Slice, SliceRun, most_epochs
 from airflow_provider_zeus.optimizer.starts import is_cold
 from airflow_provider_zeus.reports.dataset import Dataset, RunId
 
@@ -25,10 +26,33 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
-    from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import Paths
+    from airflow_provider_zeus.reports.slice_paths import Paths, Vector
 
 DRAWS = 1000
+# Prior counts, of slices out of reach of every size and of runs of each size that missed. The first
+# is rarer: sizes that are tried may be too large for their target, whatever the data.
+HARD = 0.03
+MISSED = 0.1
+PRIOR_RUNS = 2.0  # of both, with those that reached their target
+SWEEPS = 30  # of Gibbs sampling
+
+
+class Misses(NamedTuple):
+    """Draws of what misses its target, of the slices on which a size did not run to an end."""
+
+    hard: NDArray[np.bool_]  # (draw, run) whether the slice is out of reach of every size
+    luck: Vector  # (draw, run) uniform: a size misses where it is below the size's own share
+    hard_share: Vector  # (draw,)
+    own_shares: Vector  # (draw, size)
+
+    def of(self, i: int) -> NDArray[np.bool_]:
+        """Whether size i misses its target (draw, run)."""
+        return self.hard | (self.luck < self.own_shares[:, i, None])
+
+    def share(self, i: int) -> Vector:
+        """The probability (draw,) that size i misses its target on the next slice."""
+        share: Vector = self.hard_share + (1.0 - self.hard_share) * self.own_shares[:, i]
+        return share
 
 
 class SliceEpochs(NamedTuple):
@@ -36,66 +60,83 @@ class SliceEpochs(NamedTuple):
 
     column: Mapping[RunId, int]
     slices: Sequence[Slice]
-    paths: Paths
-    sizes: Mapping[int, int]  # batch size -> index in the curve
-    noise: Vector  # (draw, run) of log Epochs
-    missed: NDArray[np.bool_]  # (draw, run) whether a batch size that did not run misses its target
+    sizes: Mapping[int, int]  # batch size -> index
+    paths: Paths  # of log Epochs
+    noise: Vector  # (draw, run) of one run
+    misses: Misses
     miss_epochs: float  # that it then takes
     luck: Vector  # (draw, run + 1) standard normal: of EpochCost in each run, and of its mean
     max_epochs: float
 
     def of(self, b: int) -> Vector:
-        """Draws (draw, run) of the epochs of a batch size; one value in all draws where it ran to an end."""
+        """Draws (draw, run) of the epochs of a batch size; all alike if it ran to an end."""
         import numpy as np
 
-        log_epochs = self.paths.curve[:, self.paths.stretch, self.sizes[b]] + self.paths.difficulty + self.noise
-        found: Vector = np.where(self.missed, self.miss_epochs, np.exp(log_epochs).clip(1.0, self.max_epochs))
-        own = {i: [r.epochs for r in item.runs if r.batch_size == b] for i, item in enumerate(self.slices)}
-        least = {i: max(epochs) for i, epochs in own.items() if epochs}
-        found[:, list(least)] = np.maximum(found[:, list(least)], list(least.values()))
-        ended = {self.column[run]: epochs for run, epochs in self.ended(b).items()}
-        found[:, list(ended)] = list(ended.values())
-        return found
+        i = self.sizes[b]
+        reached = np.exp(self.paths.of(i) + self.noise).clip(1.0, self.max_epochs)
+        epochs: Vector = np.where(self.misses.of(i), self.miss_epochs, reached)
+        for column, run in self._runs_of(b):
+            epochs[:, column] = np.maximum(epochs[:, column], run.epochs)
+        for run_id, own_epochs in self.ended(b).items():
+            epochs[:, self.column[run_id]] = own_epochs
+        return epochs
+
+    def _runs_of(self, b: int) -> Iterator[tuple[int, SliceRun]]:
+        """The runs of a batch size, each with the column of its slice."""
+        for column, item in enumerate(self.slices):
+            for run in item.runs:
+                if run.batch_size == b:
+                    yield column, run
 
     def hardness(self) -> dict[RunId, float]:
-        """How many times the epochs of a typical slice of today each run's slice took, by the mean of its logarithm.
+        """How many times the epochs of a slice like the newest each run's slice took.
 
-        Where the data changed, it includes what that changed for the batch sizes of the run.
+        For the batch sizes of the run, by the mean of the logarithm.
         """
-        import numpy as np
-
-        curve, found = self.paths.curve.mean(0), self.paths.difficulty.mean(0)
-        for i, item in enumerate(self.slices):
-            ran = [self.sizes[r.batch_size] for r in item.runs]
-            if ran:
-                found[i] += (curve[self.paths.stretch[i], ran] - curve[-1, ran]).mean()
-        return dict(zip(self.column, np.exp(found).tolist(), strict=True))
+        mean = self.paths.centre()
+        factors = {}
+        for (run_id, column), item in zip(self.column.items(), self.slices, strict=True):
+            sizes = [self.sizes[run.batch_size] for run in item.runs]
+            if not sizes:
+                sizes = list(self.sizes.values())
+            factors[run_id] = math.exp((mean[column, sizes] - mean[-1, sizes]).mean())
+        return factors
 
     def ended(self, b: int) -> dict[RunId, float]:
         """Epochs of a batch size in the runs in which it trained to an end."""
-        found = {}
-        for run, i in self.column.items():
-            own = (r for r in self.slices[i].runs if r.batch_size == b)
-            if (end := next((r.epochs for r in own if r.ended(self.max_epochs)), None)) is not None:
-                found[run] = end
-        return found
+        run_ids = list(self.column)
+        epochs: dict[RunId, float] = {}
+        for column, run in self._runs_of(b):
+            if run.ended(self.max_epochs):
+                # a retry on the same slice was not needed: the first end stands
+                epochs.setdefault(run_ids[column], run.epochs)
+        return epochs
+
+    def given_up(self, b: int) -> bool:
+        """Whether a run of a batch size was given up, so that its epochs are a lower bound."""
+        return any(not run.ended(self.max_epochs) for _, run in self._runs_of(b))
 
     def on_newest_slice(self, b: int) -> Vector:
-        """Draws of the median epochs of a batch size on the newest slice."""
+        """Draws (draw,) of the expected epochs of a batch size on a slice like the newest one."""
         import numpy as np
 
-        found: Vector = np.exp(self.paths.curve[:, -1, self.sizes[b]] + self.paths.difficulty[:, -1])
-        return found
+        i = self.sizes[b]
+        reached = np.exp(self.paths.of(i)[:, -1]).clip(1.0, self.max_epochs)
+        miss = self.misses.share(i)
+        epochs: Vector = (1.0 - miss) * reached + miss * self.miss_epochs
+        return epochs
 
 
 def estimates(draws: Vector) -> list[Estimate]:
-    """Mean with 90 % interval of each column of draws. Means, since they add up and medians do not."""
+    """Mean with 90 % interval of each column of draws: means add up, medians do not."""
     import numpy as np
 
-    ordered, last = np.sort(draws, axis=0), len(draws) - 1
-    low, high = ordered[round(0.05 * last)], ordered[round(0.95 * last)]
+    ordered = np.sort(draws, axis=0)
+    last = len(draws) - 1
+    low = ordered[round(0.05 * last)]
+    high = ordered[round(0.95 * last)]
     value = np.where(low == high, low, draws.mean(0))
-    return [Estimate(*found) for found in np.stack((value, low, high), 1).tolist()]
+    return [Estimate(*figures) for figures in np.stack((value, low, high), 1).tolist()]
 
 
 def estimate(draws: Vector) -> Estimate:
@@ -108,26 +149,32 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
 
     :param log: its trials are to the job's target.
     """
-    from airflow_provider_zeus.optimizer.knowledge_gradient.slice_paths import sample_paths
+    from airflow_provider_zeus.reports.slice_paths import sample_paths
 
-    runs, most = _runs(log.trials), float(log.job.max_epochs or 1)
-    if not runs:
+    of_runs = _runs(log.trials)
+    if not of_runs:
         return None
-    slices, default = [Slice.of("", tuple(found), most) for found in runs.values()], log.job.default_batch_size
-    sizes = tuple(sorted({*log.job.batch_sizes, default, *(r.batch_size for item in slices for r in item.runs)}))
-    of_slices_with_runs = iter(hopeless([item for item in slices if item.runs]))  # as the policy sees them
-    skipped = [bool(item.runs) and next(of_slices_with_runs) for item in slices]
-    missed = [min(r.epochs, most) for item in slices for r in item.runs if r.missed(most)]
-    jumps = {change.since: change.jump for change in log.belief().changes}
-    paths = sample_paths(sizes, default, most, slices, skipped, jumps, rng, DRAWS)
+    most = float(log.job.max_epochs or 1)
+    default = log.job.default_batch_size
+    slices = [Slice.of("", tuple(runs), most) for runs in of_runs.values()]
+    ran = [run for item in slices for run in item.runs]
+    # A size whose runs all went on from an earlier model is there too: it may be the one that runs.
+    reached = {trial.batch_size for trial in log.trials if trial.state is State.CONVERGED}
+    sizes = tuple(sorted({default} | {run.batch_size for run in ran} | reached))
+    index = {b: i for i, b in enumerate(sizes)}
+    missed = [min(run.epochs, most) for run in ran if run.missed(most)]
+    miss_epochs = most
+    if missed:
+        miss_epochs = sum(missed) / len(missed)
+    paths = sample_paths(sizes, default, most, slices, rng, DRAWS)
     return SliceEpochs(
-        column={run: i for i, run in enumerate(runs)},
+        column={run_id: i for i, run_id in enumerate(of_runs)},
         slices=slices,
+        sizes=index,
         paths=paths,
-        sizes={b: i for i, b in enumerate(sizes)},
-        noise=paths.noise_sd[:, None] * rng.standard_normal(paths.difficulty.shape),
-        missed=_misses(slices, skipped, most, rng),
-        miss_epochs=sum(missed) / len(missed) if missed else most,
+        noise=paths.noise_sd[:, None] * rng.standard_normal((DRAWS, len(slices))),
+        misses=_misses(slices, index, most, rng),
+        miss_epochs=miss_epochs,
         luck=rng.standard_normal((DRAWS, len(slices) + 1)),
         max_epochs=most,
     )
@@ -135,28 +182,55 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
 
 def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
     """The cold trials that show Epochs, by scheduled run; a run without one has an empty list."""
-    runs: dict[RunId, list[SliceRun]] = {}
+    of_runs: dict[RunId, list[SliceRun]] = {}
     for trial in trials:
-        found, reached = runs.setdefault(trial.recurrence, []), trial.state is State.CONVERGED
+        runs = of_runs.setdefault(trial.recurrence, [])
+        if not trial.state.conclusive or not is_cold(trial):
+            continue
+        reached = trial.state is State.CONVERGED
         epochs = trial.observation.epochs
-        if trial.state.conclusive and (epochs or not reached) and is_cold(trial):
-            found.append(SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached, most_epochs(trial)))
-    return runs
+        if reached and not epochs:
+            # it reached the target before anything counted its epochs
+            continue
+        runs.append(
+            SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached, most_epochs(trial))
+        )
+    return of_runs
 
 
 def _misses(
-    slices: Sequence[Slice], skipped: Sequence[bool], most: float, rng: np.random.Generator
-) -> NDArray[np.bool_]:
-    """Draws (draw, run) of whether a batch size that did not run misses its target."""
+    slices: Sequence[Slice], index: Mapping[int, int], most: float, rng: np.random.Generator
+) -> Misses:
+    """Draws of what missed and misses its target, given the complete runs: Gibbs sampling."""
     import numpy as np
 
-    able = {r.batch_size for item in slices for r in item.runs if r.reached}  # what others miss is no slice's doing
-    runs = (r for item in slices if not item.missed for r in item.runs if r.batch_size in able)
-    complete = [r.reached for r in runs if r.reached or r.missed(most)]
-    misses = len(complete) - sum(complete)
-    miss, reach = 0.1, 1.9  # prior counts of complete runs that missed their target, and that reached it
-    anywhere = rng.beta(miss + misses, reach + sum(complete), DRAWS) if misses else np.zeros(DRAWS)
-    both_miss, one_misses = 3.0, 1.0  # prior counts of slices that every size misses, of those that another one missed
-    there = np.maximum(anywhere, rng.beta(both_miss, one_misses, DRAWS))
-    missed: NDArray[np.bool_] = rng.random((DRAWS, len(slices))) < np.where(skipped, there[:, None], anywhere[:, None])
-    return missed
+    reached = np.zeros((len(slices), len(index)))
+    missed = np.zeros_like(reached)
+    for column, item in enumerate(slices):
+        for run in item.runs:
+            reached[column, index[run.batch_size]] += run.reached
+            missed[column, index[run.batch_size]] += run.missed(most)
+    hard = np.zeros((DRAWS, len(slices)), dtype=bool)
+    hard_share = np.zeros(DRAWS)
+    own_shares = np.zeros((DRAWS, len(index)))
+    if not missed.any():
+        # a prior alone would have every default miss now and then, at max_epochs each time
+        return Misses(hard, np.ones((DRAWS, 1)), hard_share, own_shares)
+    complete = (reached + missed).any(1)
+    doubtful = missed.any(1) & ~reached.any(1)  # it may be out of reach of every size
+    on_doubtful = missed[doubtful]
+    surely_own = missed[~doubtful].sum(0)
+    is_hard = np.zeros((DRAWS, len(on_doubtful)), dtype=bool)
+    for _ in range(SWEEPS):
+        hards = is_hard.sum(1)
+        hard_share = rng.beta(HARD + hards, PRIOR_RUNS - HARD + complete.sum() - hards)
+        own = surely_own + ~is_hard @ on_doubtful
+        own_shares = rng.beta(MISSED + own, PRIOR_RUNS - MISSED + reached.sum(0))
+        # the probability that the sizes that missed on a slice did so by themselves
+        by_themselves = np.exp(np.log(np.maximum(own_shares, 1e-300)) @ on_doubtful.T)
+        by_slice = hard_share[:, None]
+        is_hard = rng.random(is_hard.shape) < by_slice / (by_slice + (1 - by_slice) * by_themselves)
+    hard[:, doubtful] = is_hard
+    unknown = hard[:, ~complete]  # nothing shows whether these are
+    hard[:, ~complete] = rng.random(unknown.shape) < hard_share[:, None]
+    return Misses(hard, rng.random(hard.shape), hard_share, own_shares)

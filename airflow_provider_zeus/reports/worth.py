@@ -1,7 +1,9 @@
-"""What retrainings bought: the earlier model and the new one on the same new data, beside what the run cost. Pure.
+"""The gain by retrainings: the earlier model and the new one on the same new data, beside the cost.
+Pure.
 
-A statement about the past, where the earlier model's metric was reported (``run.still_good()``, ``run.served()``). What
-fewer retrainings would have left is said only as far as runs that trained nothing show it.
+A statement about the past, if the earlier model's metric was reported (``run.still_good()``,
+``run.served()``). What fewer retrainings would have left is said only as far as runs that trained
+nothing show it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import State, Trial
@@ -21,9 +24,17 @@ from airflow_provider_zeus.units import counted, energy_text
 LEAST = 3  # of a mean with an interval
 
 
+class GainAfter(NamedTuple):
+    """Gain of the runs that followed a change of the data."""
+
+    day: str  # of the change
+    runs: int
+    gain: float  # mean
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What the newest retrainings of a job bought, in the unit of its metric; a gain above 0 is better."""
+    """The gain by the newest retrainings of a job, in the unit of its metric; above 0 is better."""
 
     metric: str
     runs: int
@@ -31,93 +42,132 @@ class Worth:
     after: float
     gain: Estimate  # of one retraining, mean with its 90 % interval
     energy_j: float | None  # of all of them, with all attempts
-    after_changes: tuple[tuple[str, int, float], ...]  # (day, runs, mean gain) of the runs that followed a change
-    others: float | None  # mean gain of the runs that followed none
+    after_changes: tuple[GainAfter, ...]
+    others: float | None  # mean gain of the runs that followed no change
     skipped: int  # runs that trained nothing
     skipped_metric: float | None  # mean metric of the earlier model on their data
 
     def said(self) -> str:
         """For people."""
-        paid = "" if self.energy_j is None else f" for {energy_text(self.energy_j)}"
-        between = "" if self.gain.low is None else f" ({_short(self.gain.low)} to {_short(self.gain.high)}, 90 %)"
-        said = (
-            f"The last {counted(self.runs, 'retraining')} brought {self.metric} from {_short(self.before)} to "
-            f"{_short(self.after)} on average{paid}: {_short(self.gain.value)} each{between}."
+        paid = ""
+        if self.energy_j is not None:
+            paid = f" for {energy_text(self.energy_j)}"
+        between = ""
+        if self.gain.low is not None:
+            between = f" ({_short(self.gain.low)} to {_short(self.gain.high)}, 90 %)"
+        text = (
+            f"The last {counted(self.runs, 'retraining')} brought {self.metric} from "
+            f"{_short(self.before)} to {_short(self.after)} on average{paid}: "
+            f"{_short(self.gain.value)} each{between}."
         )
-        for day, runs, gain in self.after_changes:
-            said += f" The {counted(runs, 'run')} at the change of {day} brought {_short(gain)} each."
+        for after in self.after_changes:
+            runs = counted(after.runs, "run")
+            text += f" The {runs} at the change of {after.day} brought {_short(after.gain)} each."
         if self.after_changes and self.others is not None:
-            said += f" The others brought {_short(self.others)}."
+            text += f" The others brought {_short(self.others)}."
         if self.skipped and self.skipped_metric is not None:
-            kept = f"{counted(self.skipped, 'run')} that trained nothing served with {_short(self.skipped_metric)}"
-            said += f" Meanwhile {kept}; what fewer retrainings would have left is not known beyond that."
-        return said
+            runs = counted(self.skipped, "run")
+            metric = _short(self.skipped_metric)
+            text += (
+                f" Meanwhile {runs} that trained nothing served with {metric}; what fewer "
+                "retrainings would have left is not known beyond that."
+            )
+        return text
 
 
 def worth(log: Dataset, changes: Sequence[Change] = (), last: int = 20) -> Worth | str:
-    """What the newest ``last`` retrainings bought; or why that is not known.
+    """The gain by the newest ``last`` retrainings; or why it is not known.
 
     :param changes: lasting changes of the data, as the belief has them.
     """
-    target, trials = log.job.parsed_target, log.of_target().trials
-    told, energies, skipped = list[Trial](), list[float | None](), list[float]()
+    target = log.job.parsed_target
+    trials = log.of_target().trials
+    retrainings = list[_Retraining]()
+    skipped = list[float]()
     for run in reversed(runs_of(trials)):
         kept = run[-1]
-        before, after = kept.observation.served, kept.observation.metric
-        if kept.state is State.NOT_NEEDED and after is not None:
+        before = kept.observation.served
+        after = kept.observation.metric
+        if after is None:
+            continue
+        if kept.state is State.NOT_NEEDED:
             skipped.append(after)
-        elif kept.state.kept_model and before is not None and after is not None:
-            told.append(kept)
-            energies.append(total(t.observation.energy_j for t in run))
-        if len(told) == last:
+        elif kept.state.kept_model and before is not None:
+            gain = after - before
+            if not target.higher_is_better:
+                gain = before - after
+            energy_j = total(t.observation.energy_j for t in run)
+            retrainings.append(_Retraining(kept.number, before, after, gain, energy_j))
+        # runs that trained nothing count only between these
+        if len(retrainings) == last:
             break
-    if not told:
-        return "no run reported how good the earlier model was on its data: call run.served(...) or run.still_good(...)"
-    pairs = {t.number: (t.observation.served or 0.0, t.observation.metric or 0.0) for t in told}
-    better = target.higher_is_better
-    gains = {n: after - before if better else before - after for n, (before, after) in pairs.items()}
-    groups = [(change, [g for n, g in gains.items() if n in change.shown_by]) for change in changes]
-    shown = {n for change in changes for n in change.shown_by}
-    others = [g for n, g in gains.items() if n not in shown]
-    opened = {t.number: t.opened_at for t in trials}
+    if not retrainings:
+        return (
+            "no run reported how good the earlier model was on its data: call run.served(...) "
+            "or run.still_good(...)"
+        )
+    shown = {number for change in changes for number in change.shown_by}
     return Worth(
         metric=target.metric,
-        runs=len(told),
-        before=statistics.fmean(before for before, _ in pairs.values()),
-        after=statistics.fmean(after for _, after in pairs.values()),
-        gain=_mean(list(gains.values())),
-        energy_j=total(energies),
-        after_changes=tuple(
-            (f"{datetime.fromtimestamp(opened[change.since], UTC):%-d %B}", len(found), statistics.fmean(found))
-            for change, found in groups
-            if found and change.since in opened
-        ),
-        others=statistics.fmean(others) if others else None,
+        runs=len(retrainings),
+        before=statistics.fmean(r.before for r in retrainings),
+        after=statistics.fmean(r.after for r in retrainings),
+        gain=_interval([r.gain for r in retrainings]),
+        energy_j=total(r.energy_j for r in retrainings),
+        after_changes=_after(changes, retrainings, trials),
+        others=_mean([r.gain for r in retrainings if r.number not in shown]),
         skipped=len(skipped),
-        skipped_metric=statistics.fmean(skipped) if skipped else None,
+        skipped_metric=_mean(skipped),
     )
 
 
-def _mean(values: Sequence[float]) -> Estimate:
+class _Retraining(NamedTuple):
+    """A run that reported the earlier model's metric before its own."""
+
+    number: int
+    before: float
+    after: float
+    gain: float
+    energy_j: float | None  # with all attempts
+
+
+def _after(
+    changes: Sequence[Change], retrainings: Sequence[_Retraining], trials: Sequence[Trial]
+) -> tuple[GainAfter, ...]:
+    """The gain of the runs that followed each change whose first run is in the log."""
+    opened = {t.number: t.opened_at for t in trials}
+    gains = []
+    for change in changes:
+        after = [r.gain for r in retrainings if r.number in change.shown_by]
+        if after and change.since in opened:
+            day = datetime.fromtimestamp(opened[change.since], UTC)
+            gains.append(GainAfter(f"{day:%-d %B}", len(after), statistics.fmean(after)))
+    return tuple(gains)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return statistics.fmean(values)
+
+
+def _interval(values: Sequence[float]) -> Estimate:
+    """The mean of at least one value with its 90 % interval, which at least three have."""
     mean = statistics.fmean(values)
+    # two values show no spread
     if len(values) < LEAST:
         return Estimate(mean, None, None)
-    free = len(values) - 2
-    student = (
-        6.31,
-        2.92,
-        2.35,
-        2.13,
-        2.02,
-        1.94,
-        1.89,
-        1.86,
-        1.83,
-        1.81,
-    )  # 90 %, by degrees of freedom from 1
-    half = (student[free] if free < len(student) else 1.72) * statistics.stdev(values) / math.sqrt(len(values))
+    # 95 % quantiles of Student's t, by degrees of freedom from 1; 1.72 has 20 of them
+    quantiles = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
+    free = len(values) - 1
+    quantile = 1.72
+    if free <= len(quantiles):
+        quantile = quantiles[free - 1]
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half)
 
 
 def _short(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.2g}"
+    if value is None:
+        return "not known"
+    return f"{value:.2g}"

@@ -1,18 +1,20 @@
-"""What a run does by a forecast of a signal: when it starts, and which power limit is the best while it trains. Pure.
+"""The choices of a run by a forecast of a signal: when it starts, and which power limit is the best
+while it trains. Pure.
 
-Where values are published they count; elsewhere the mean of the last seven days at the same time of day. A start waits
-only where the forecast saving is at least :data:`WORTH`. Any fault of a signal means: start at once, and say why.
+A published value counts. Without one the mean of the last seven days at the same time of day stands
+in. A start waits only if the forecast saving is at least :data:`WORTH`. If a signal has any fault,
+the run starts at once and says why.
 
-The limit follows the present price or carbon intensity: fast while energy is clean, frugal while not. Chase (Zeus's
-authors) weighs the energy term of Eq. 7 by the present over the mean intensity. The profile that the run has anyway is
-enough; nothing is measured again.
+The limit follows the present price or carbon intensity: fast while energy is clean, frugal while
+not. Chase (Zeus's authors) weighs the energy term of Eq. 7 by the present over the mean intensity.
+The profile that the run has anyway is enough; nothing is measured again.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Self
@@ -22,18 +24,24 @@ from airflow_provider_zeus.signals.series import Series, Step
 
 WORTH = 0.05  # least share that waiting has to save
 DAY_S = 86_400.0
-AHEAD_S = 2 * DAY_S  # of the series that a plan holds; after that the run trains as without a signal
+# of the series that a plan holds; after that the run trains as without a signal
+AHEAD_S = 2 * DAY_S
 LEAST_STEP_S = 300.0  # of a forecast: a signal of very short steps would take minutes to plan
 
-WAITS, NOW_IS_BEST, NOT_WORTH_IT = "waits", "now is cheapest", "waiting saves too little"
-NO_VALUES, NO_FORECAST, TOO_LATE = "no value for now", "no forecast for later", "the latest start has come"
+WAITS = "waits"
+NOW_IS_BEST = "now is cheapest"
+NOT_WORTH_IT = "waiting saves too little"
+NO_VALUES = "no value for now"
+NO_FORECAST = "no forecast for later"
+TOO_LATE = "the latest start has come"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """When to start [s since the epoch], and what that is expected to save against starting at once.
+    """When to start [s since the epoch], and the expected saving against starting at once.
 
-    Means are those of the series over the run, in its unit; None: not known. ``reason``: one of the constants above.
+    Means are those of the series over the run, in its unit; None: not known. ``reason``: one of the
+    constants above.
     """
 
     at_s: float
@@ -43,8 +51,10 @@ class Start:
 
     @property
     def saving(self) -> float:
-        """Difference of the means, in the unit of the series; 0 where nothing is waited for."""
-        return 0.0 if self.mean_at_once is None or self.mean_then is None else self.mean_at_once - self.mean_then
+        """Difference of the means, in the unit of the series; 0 if nothing is waited for."""
+        if self.mean_at_once is None or self.mean_then is None:
+            return 0.0
+        return self.mean_at_once - self.mean_then
 
 
 def plan_start(
@@ -60,125 +70,176 @@ def plan_start(
 
     :param published: values of the future, as far as there are any, of the same unit as ``past``.
     :param past: values of at least the last three days.
-    :param worth: least share of the mean that waiting has to save; it is compared by difference, so that prices at or
-        below 0 are no special case.
+    :param worth: least share of the mean that waiting has to save; it is compared by difference, so
+        that prices at or below 0 are no special case.
     """
     longest_s = 7 * DAY_S  # that a start may wait, or a run may take
-    latest_s, duration_s = min(latest_s, now_s + longest_s), min(max(duration_s, 1.0), longest_s)
+    latest_s = min(latest_s, now_s + longest_s)
+    duration_s = min(max(duration_s, 1.0), longest_s)
     if latest_s <= now_s:
         return Start(now_s, TOO_LATE)
-    known = forecast(published, past, now_s=now_s, until_s=latest_s + duration_s)
-    at_once = known.mean(now_s, now_s + duration_s)
+    expected = forecast(published, past, now_s=now_s, until_s=latest_s + duration_s)
+    # Against a start at once: waiting has to pay by itself.
+    at_once = expected.mean(now_s, now_s + duration_s)
     if at_once is None:
         return Start(now_s, NO_VALUES)
-    later = [
-        (mean, at_s)
-        for at_s in candidates(known, now_s, latest_s, duration_s)
-        if (mean := known.mean(at_s, at_s + duration_s)) is not None
-    ]
-    if not later:
+    means: dict[float, float] = {}  # by the start, ascending
+    # The mean over a run changes only where a step begins or ends, so these starts are enough.
+    for start_s in candidates(expected, now_s, latest_s, duration_s):
+        mean = expected.mean(start_s, start_s + duration_s)
+        if mean is not None:
+            means[start_s] = mean
+    if not means:
         return Start(now_s, NO_FORECAST, at_once, at_once)
-    best = min(mean for mean, _ in later)
-    at_s = next(at_s for mean, at_s in later if math.isclose(mean, best, abs_tol=1e-12))  # the first of equal ones
-    if best >= at_once:
+    lowest = min(means.values())
+    if lowest >= at_once:
         return Start(now_s, NOW_IS_BEST, at_once, at_once)
-    scale = max(abs(at_once), fmean(abs(mean) for mean, _ in later))
-    if at_once - best < worth * scale:
+    scale = max(abs(at_once), fmean(abs(mean) for mean in means.values()))
+    if at_once - lowest < worth * scale:
         return Start(now_s, NOT_WORTH_IT, at_once, at_once)
-    return Start(at_s, WAITS, at_once, best)
+    # Sums of equal steps differ in their last digits. Of equally cheap starts the first one counts.
+    cheapest = [s for s, mean in means.items() if math.isclose(mean, lowest, abs_tol=1e-12)]
+    return Start(cheapest[0], WAITS, at_once, lowest)
 
 
-def candidates(known: Series, now_s: float, latest_s: float, duration_s: float, most: int = 1_000) -> list[float]:
-    """The starts after now of which one is the cheapest: where a run begins or ends with a step, and the latest one.
+def candidates(expected: Series, now_s: float, latest_s: float, duration_s: float) -> list[float]:
+    """The starts after now of which one is the cheapest.
 
-    Of very short steps at most ``most`` of each kind, beside the latest one: every ten minutes of a week.
+    A run begins or ends with a step in each of them, but for the latest one. If steps are very
+    short, there are at most 1,000 of each kind, for example one every ten minutes of a week.
     """
-    least_s = (latest_s - now_s) / most
+    least_s = (latest_s - now_s) / 1_000
 
     def thinned(edges: Iterable[float]) -> list[float]:
-        found: list[float] = []
+        starts: list[float] = []
+        next_s = now_s
         for at_s in edges:
-            if now_s < at_s < latest_s and (not found or at_s >= found[-1] + least_s):
-                found.append(at_s)
-        return found
+            if now_s < at_s < latest_s and at_s >= next_s:
+                starts.append(at_s)
+                next_s = at_s + least_s
+        return starts
 
-    later = [step for step in known.steps if step.start_s > now_s]
-    begins, ends = thinned(step.start_s for step in later), thinned(step.end_s - duration_s for step in later)
+    later = [step for step in expected.steps if step.start_s > now_s]
+    begins = thinned(step.start_s for step in later)
+    ends = thinned(step.end_s - duration_s for step in later)
     return [*sorted({*begins, *ends}), latest_s]
 
 
 def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -> Series:
-    """Published values from now on, and the mean of the last days at the same time of day where there are none."""
+    """Published values from now on; in their gaps the mean of the last days at the same time of
+    day.
+    """
     lengths = [s for s in (published.step_s(), past.step_s()) if s is not None]
     if not lengths:
         return published
     step_s = max(min(lengths), LEAST_STEP_S)
     begin_s = math.floor(now_s / step_s) * step_s
     count = math.ceil((until_s - begin_s) / step_s)
-    means = [
-        Step(at_s, at_s + step_s, value, estimated=True)
-        for i in range(count)
-        if (value := usual_value(past, at_s := begin_s + i * step_s, at_s + step_s, now_s)) is not None
-    ]
+    means = []
+    for i in range(count):
+        start_s = begin_s + i * step_s
+        value = usual_value(past, start_s, start_s + step_s, now_s)
+        if value is not None:
+            means.append(Step(start_s, start_s + step_s, value, estimated=True))
     ahead = [step for step in published.steps if step.end_s > begin_s and step.start_s < until_s]
     return Series.of(published.unit, means).merged(Series.of(published.unit, ahead))
 
 
 def usual_value(past: Series, start_s: float, end_s: float, now_s: float) -> float | None:
-    """Mean of the last seven days at the same time of day (UTC), of what was over by now; None: of fewer than three."""
+    """Mean of the last seven days that were over by now, at the same time of day (UTC).
+
+    None if fewer than three of them have a value.
+    """
     first = max(math.ceil((end_s - now_s) / DAY_S), 1)
-    values = [past.mean(start_s - n * DAY_S, end_s - n * DAY_S) for n in range(first, first + 7)]
-    found = [v for v in values if v is not None]
-    return fmean(found) if len(found) >= 3 else None
+    values = []
+    for days in range(first, first + 7):
+        value = past.mean(start_s - days * DAY_S, end_s - days * DAY_S)
+        if value is not None:
+            values.append(value)
+    return fmean(values) if len(values) >= 3 else None
+
+
+# Start and end [s since the epoch], and the value between them. A plan holds it as a plain list.
+FollowedStep = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """The series that the limit of a run follows, as the run's plan holds it. Times are seconds since the epoch."""
+    """The series that the limit of a run follows, as the run's plan holds it.
+
+    Times are seconds since the epoch.
+    """
 
     signal: str  # as the job names it
     mean: float  # of the week before the run, in the unit of the values; above 0
-    steps: tuple[tuple[float, float, float], ...]  # (start, end, value), ascending
+    steps: tuple[FollowedStep, ...]  # ascending
 
     @classmethod
     def of(cls, signal: str, series: Series, now_s: float) -> Self | None:
-        """From the past week's values and what is known or forecast of the next two days.
+        """From the past week's values and those that are known or forecast of the next two days.
 
-        None where over a day of the past week is missing, or its mean is not above 0: there is nothing to compare the
-        present with.
+        None if over a day of the past week is missing, or its mean is not above 0: there is nothing
+        to compare the present with.
         """
         mean = series.mean(now_s - 7 * DAY_S, now_s, covered=6 / 7)
         if mean is None or mean <= 0:
             return None
         ahead = forecast(series, series, now_s=now_s, until_s=now_s + AHEAD_S).steps
-        groups: list[list[Step]] = []  # of at least LEAST_STEP_S: a plan is handed over as one variable
-        for step in (s for s in ahead if s.end_s > now_s):
-            is_short = step.end_s - step.start_s < LEAST_STEP_S
-            if is_short and groups and step.start_s < groups[-1][0].start_s + LEAST_STEP_S:
-                groups[-1].append(step)
-            else:
-                groups.append([step])
-        steps = []
-        for group in groups:
-            weighed_s = [(each.value, each.end_s - each.start_s) for each in group]
-            value = math.fsum(v * s for v, s in weighed_s) / math.fsum(s for _, s in weighed_s)
-            steps.append((group[0].start_s, group[-1].end_s, value if len(group) > 1 else group[0].value))
-        return cls(signal=signal, mean=mean, steps=tuple(steps))
+        groups = _joined([step for step in ahead if step.end_s > now_s])
+        steps = tuple(_as_one(group) for group in groups)
+        return cls(signal=signal, mean=mean, steps=steps)
 
     def ratio(self, now_s: float) -> float:
-        """The present value over the mean, from 0.1 to 10; 1 where the present one is not known.
+        """The present value over the mean, from 0.1 to 10; 1 if the present one is not known.
 
         A price near 0 or below it is no reason to waste energy.
         """
         i = bisect_right(self.steps, (now_s, math.inf, math.inf)) - 1
-        if i < 0 or now_s >= self.steps[i][1] or self.mean <= 0:
+        if i < 0 or self.mean <= 0:
             return 1.0
-        return min(max(self.steps[i][2] / self.mean, 0.1), 10.0)
+        _, end_s, value = self.steps[i]
+        if now_s >= end_s:
+            return 1.0
+        return min(max(value / self.mean, 0.1), 10.0)
+
+
+def _joined(steps: Sequence[Step]) -> list[list[Step]]:
+    """Groups of steps of which each takes about :data:`LEAST_STEP_S` or longer.
+
+    A plan is handed over as one variable of the environment, which has to stay small.
+    """
+    groups: list[list[Step]] = []
+    for step in steps:
+        is_short = step.end_s - step.start_s < LEAST_STEP_S
+        # A limit that changes each minute would cost more than it saves.
+        if is_short and groups and step.start_s < groups[-1][0].start_s + LEAST_STEP_S:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups
+
+
+def _as_one(group: Sequence[Step]) -> FollowedStep:
+    """One step with the mean over time of a group."""
+    first = group[0]
+    last = group[-1]
+    if first is last:
+        return first.start_s, first.end_s, first.value
+    total = math.fsum(step.value * (step.end_s - step.start_s) for step in group)
+    length_s = math.fsum(step.end_s - step.start_s for step in group)
+    return first.start_s, last.end_s, total / length_s
 
 
 def weighed(weights: Weights, ratio: float) -> Weights:
-    """Eq. 2 with its energy term times ``ratio``, scaled so that both terms still share 1, which changes no choice."""
+    """Eq.
+
+    2 with its energy term times ``ratio``, scaled so that both terms still share 1, which changes
+    no choice.
+    """
     if weights.time_alone:
         return weights
-    energy, time = weights.eta * ratio, 1 - weights.eta
-    return weights._replace(eta=energy / (energy + time)) if energy + time > 0 else weights
+    energy = weights.eta * ratio
+    time = 1 - weights.eta
+    if energy + time <= 0:
+        return weights
+    return weights._replace(eta=energy / (energy + time))

@@ -1,7 +1,8 @@
-"""What the energy of an attempt cost and emitted by the hours in which it was drawn.
+"""The cost and emission of the energy of an attempt by the hours in which it was drawn.
 
-The series are those of the Connections ``zeus_price`` and ``zeus_carbon``, else those of the job's own signals. The
-power is taken as even over the attempt, so the mean of the series over its time is that of its energy.
+The series are those of the Connections ``zeus_price`` and ``zeus_carbon``, else those of the job's
+own signals. The power is taken as even over the attempt, so the mean of the series over its time is
+that of its energy.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from airflow_provider_zeus.errors import NoSignalError, SignalError
 from airflow_provider_zeus.log_guard import guarded_log
@@ -22,23 +23,39 @@ from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 
 log = guarded_log(__name__)
 
+# Fields of an observation that the end of an attempt fills in, and no training
+PRICED = (
+    "price_per_kwh",
+    "price_source",
+    "price_at_once",
+    "price_currency",
+    "g_co2e_per_kwh",
+    "g_co2e_source",
+    "g_co2e_at_once",
+)
+
 
 @dataclass(slots=True, kw_only=True)
 class HourPrices:
-    """Puts prices and carbon intensities into what a run's attempts observed, when they end. Raises nothing.
+    """Puts prices and carbon intensities into the observations of a run's attempts, when they end.
+
+    Raises nothing.
 
     :param began_s: when the first attempt was opened [s since the epoch].
     :param waited_since_s: since when the run waited for a cheaper start; None: it did not.
-    :param own: signals of the job itself, which price what has no Connection ``zeus_price`` or ``zeus_carbon``.
-    :param live: whether the ends come while the run trains; else the end of an attempt is known by its line alone.
-    :param read: returns the series of a signal that is set up, why it gives none, or None where it is not set up.
+    :param own: signals of the job itself, which price the energy if there is no Connection
+        ``zeus_price`` or ``zeus_carbon``.
+    :param live: whether the ends come while the run trains; else the end of an attempt is known by
+        its line alone.
+    :param reader: returns the series of a signal that is set up, why it gives none, or None if it
+        is not set up.
     """
 
     began_s: float
     waited_since_s: float | None = None
     own: Sequence[str] = ()
     live: bool = True
-    read: Callable[[str, float, float], Series | str | None]
+    reader: Callable[[str, float, float], Series | str | None]
     _earlier_s: float = field(default=0.0, init=False)  # what the attempts that have ended took
 
     @classmethod
@@ -47,67 +64,99 @@ class HourPrices:
         first: Trial,
         job: ZeusJob,
         waited_since_s: float | None,
-        read: Callable[[str, float, float], Series | str | None],
+        reader: Callable[[str, float, float], Series | str | None],
         *,
         live: bool = True,
     ) -> Self:
         """Those of a run of a job, whose first trial this is."""
         own = [str(signal) for signal in (job.start_signal, job.follow) if signal]
         began_s = first.opened_at or time.time()
-        return cls(began_s=began_s, waited_since_s=waited_since_s, own=own, live=live, read=read)
+        return cls(
+            began_s=began_s, waited_since_s=waited_since_s, own=own, live=live, reader=reader
+        )
 
-    def priced(self, seen: Observation, ended_s: float | None, most_s: float) -> Observation:
-        """The observation of an attempt that has ended, with its prices; those that its training reports count nothing.
+    def priced(self, observation: Observation, ended_s: float | None, most_s: float) -> Observation:
+        """The observation of an attempt that has ended, with its prices.
+
+        Prices that its training reports count for nothing.
 
         :param ended_s: when it ended, as its training says [s since the epoch].
-        :param most_s: waits at most so many seconds for the signals, 0: it asks none.
+        :param most_s: how long to wait for the signals at most [s]. 0: none is asked.
         """
-        seen, now_s = unpriced(seen), time.time()
+        # A training could report the prices that it likes.
+        observation = unpriced(observation)
+        now_s = time.time()
+        # A training that says nothing ended just now; one that was found dead did not.
         if ended_s is None and self.live:
             ended_s = now_s
-        ended_s = ended_s and min(max(ended_s, self.began_s), now_s)
-        at = span(seen, began_s=self.began_s, earlier_s=self._earlier_s, ended_s=ended_s)
-        self._earlier_s += seen.time_s or 0.0
-        if at is None or seen.energy_j is None or most_s <= 0:
-            return seen
-        waited_s = 0.0 if self.waited_since_s is None else self.began_s - self.waited_since_s
+        if ended_s is not None:
+            # The clock of another host, or a training that lies, moves no energy into the future.
+            ended_s = min(max(ended_s, self.began_s), now_s)
+        drawn = span(observation, began_s=self.began_s, earlier_s=self._earlier_s, ended_s=ended_s)
+        self._earlier_s += observation.time_s or 0.0
+        if drawn is None or observation.energy_j is None or most_s <= 0:
+            return observation
+        waited_s = 0.0
+        if self.waited_since_s is not None:
+            waited_s = self.began_s - self.waited_since_s
         try:
-            return priced(seen, self._read((at[0] - waited_s, at[1]), most_s), at, waited_s)
+            signals = self._read(Span(drawn.start_s - waited_s, drawn.end_s), most_s)
+            return priced(observation, signals, drawn, waited_s)
         except Exception as error:  # of any kind: the cost itself is worth more
-            log.warning("Zeus: the hours of this run could not be priced (%s).", type(error).__name__)
-            return seen
+            log.warning(
+                "Zeus: the hours of this run could not be priced (%s).", type(error).__name__
+            )
+            return observation
 
-    def _read(self, over: tuple[float, float], most_s: float) -> dict[str, Series | str]:
+    def _read(self, over: Span, most_s: float) -> dict[str, Series | str]:
         """By price and carbon the series over a span, or why there is none.
 
-        They are read one after the other, each in its share of the time that is left: Airflow 3.2 stops a task of which
-        several threads look up Connections at once.
+        They are read one after the other, each in its share of the time that is left: Airflow 3.2
+        stops a task of which several threads look up Connections at once.
         """
-        until_s, names = time.monotonic() + most_s, list(dict.fromkeys((PRICE, CARBON, *self.own)))
-        found: dict[str, Series | str] = {}
-        unread: list[str] = []  # why an own signal gives nothing; of which kind it is, only its series tells
-        for name, left in zip(names, range(len(names), 0, -1), strict=True):
-            share_s = max(until_s - time.monotonic(), 0.0) / left
-            try:
-                series = bounded(partial(self.read, name, *over), share_s)
-            except TimeoutError:
-                series = str(SignalError.of(name, f"no answer in {share_s:.3g} s"))
-            except Exception as error:  # of any kind: the other signal is worth as much
-                series = str(SignalError.of(name, type(error).__name__))
-            if name in (PRICE, CARBON) and series is not None:
-                found[name] = series
+        until_s = time.monotonic() + most_s
+        # Airflow's own first: they price all runs alike.
+        names = list(dict.fromkeys((PRICE, CARBON, *self.own)))
+        signals: dict[str, Series | str] = {}
+        # Why an own signal gives nothing: of which kind it is, only its series tells.
+        problems: list[str] = []
+        for i, name in enumerate(names):
+            # A signal that answers at once leaves its time to the others.
+            share_s = max(until_s - time.monotonic(), 0.0) / (len(names) - i)
+            series = self._read_one(name, over, share_s)
+            if series is None:
+                continue
+            if name in (PRICE, CARBON):
+                signals[name] = series
             elif isinstance(series, Series):
-                found.setdefault(series.unit.goal, series)
-            elif series is not None:
-                unread.append(series.replace(repr(name), "..."))  # pages show it, and it names a Connection
-        for goal in (PRICE, CARBON):
-            for why in unread:
-                found.setdefault(goal, why)
-        return found
+                signals.setdefault(series.unit.goal, series)
+            else:
+                # Pages show it, and it names a Connection.
+                problems.append(series.replace(repr(name), "..."))
+        if problems:
+            signals.setdefault(PRICE, problems[0])
+            signals.setdefault(CARBON, problems[0])
+        return signals
+
+    def _read_one(self, name: str, over: Span, most_s: float) -> Series | str | None:
+        """The series of a signal over a span, why there is none, or None if it is not set up.
+
+        Raises nothing.
+        """
+        try:
+            return bounded(partial(self.reader, name, over.start_s, over.end_s), most_s)
+        except TimeoutError:
+            return str(SignalError.of(name, f"no answer in {most_s:.3g} s"))
+        except Exception as error:  # of any kind: the other signal is worth as much
+            return str(SignalError.of(name, type(error).__name__))
 
 
-def read_signal(signal: str, start_s: float, end_s: float, keeper: Keeper | None) -> Series | str | None:
-    """The series of ``"price"`` or ``"carbon"`` over a span, why there is none, or None where it is not set up."""
+def read_signal(
+    signal: str, start_s: float, end_s: float, keeper: Keeper | None
+) -> Series | str | None:
+    """The series of ``"price"`` or ``"carbon"`` over a span, why there is none, or None if it is
+    not set up.
+    """
     try:
         return signal_series(signal, min(start_s, end_s - BACK_S), end_s, keeper)
     except NoSignalError:
@@ -116,61 +165,89 @@ def read_signal(signal: str, start_s: float, end_s: float, keeper: Keeper | None
         return str(error)
 
 
-def unpriced(seen: Observation) -> Observation:
+def unpriced(observation: Observation) -> Observation:
     """The observation without prices: those that a training reports itself count for nothing."""
-    names = [f"{of}{end}" for of in ("price", "g_co2e") for end in ("_per_kwh", "_source", "_at_once")]
-    names.append("price_currency")
-    reasons = {name: why for name, why in seen.reasons.items() if name not in names}
-    if reasons == seen.reasons and all(getattr(seen, name) is None for name in names):
-        return seen
-    none: dict[str, Any] = dict.fromkeys(names)
-    return replace(seen, reasons=reasons, **none)
+    reasons = {name: why for name, why in observation.reasons.items() if name not in PRICED}
+    has_values = any(getattr(observation, name) is not None for name in PRICED)
+    if reasons == observation.reasons and not has_values:
+        return observation
+    none: dict[str, Any] = dict.fromkeys(PRICED)
+    return replace(observation, reasons=reasons, **none)
 
 
-def span(seen: Observation, *, began_s: float, earlier_s: float, ended_s: float | None) -> tuple[float, float] | None:
-    """When the energy of an attempt was drawn: (start, end) [s since the epoch]; None where that is not known.
+class Span(NamedTuple):
+    """From ``start_s`` to ``end_s`` [s since the epoch]."""
 
-    The time of a simulated device runs on its own, so its attempt takes its time from the start of the run on.
+    start_s: float
+    end_s: float
+
+
+def span(
+    observation: Observation, *, began_s: float, earlier_s: float, ended_s: float | None
+) -> Span | None:
+    """When the energy of an attempt was drawn; None if that is not known.
+
+    The time of a simulated device runs on its own, so its attempt takes its time from the start of
+    the run on.
 
     :param began_s: when the first attempt of the run was opened.
-    :param earlier_s: what the attempts before it took.
+    :param earlier_s: the time of the attempts before it.
     :param ended_s: when the attempt ended.
     """
-    if seen.time_s is None:
+    if observation.time_s is None:
         return None
-    if seen.energy_source == "simulated":
-        return began_s + earlier_s, began_s + earlier_s + seen.time_s
-    return None if ended_s is None else (max(ended_s - seen.time_s, min(began_s, ended_s)), ended_s)
+    if observation.energy_source == "simulated":
+        start_s = began_s + earlier_s
+        return Span(start_s, start_s + observation.time_s)
+    if ended_s is None:
+        return None
+    first_s = min(began_s, ended_s)
+    return Span(max(ended_s - observation.time_s, first_s), ended_s)
 
 
 def priced(
-    seen: Observation, found: Mapping[str, Series | str], at: tuple[float, float], waited_s: float = 0.0
+    observation: Observation,
+    signals: Mapping[str, Series | str],
+    drawn: Span,
+    waited_s: float = 0.0,
 ) -> Observation:
     """The observation with the means over its hours.
 
-    :param found: by :data:`PRICE` and :data:`CARBON` the series, or why there is none; a signal that is not set up is
-        left out.
-    :param at: see :func:`span`.
-    :param waited_s: by how much later the run began since it waited for a cheaper start; 0: it did not wait.
+    :param signals: by :data:`PRICE` and :data:`CARBON` the series, or why there is none. A signal
+        that is not set up is left out.
+    :param drawn: see :func:`span`.
+    :param waited_s: by how much later the run began since it waited for a cheaper start; 0: it did
+        not wait.
     """
     values: dict[str, Any] = {}
-    reasons = dict(seen.reasons)
-    for signal, series in found.items():
+    reasons = dict(observation.reasons)
+    for signal, series in signals.items():
         short = "price" if signal == PRICE else "g_co2e"
         name = f"{short}_per_kwh"
         if isinstance(series, str):
             reasons[name] = series
             continue
-        mean = series.mean(*at) if series.unit.goal == signal else None
-        if mean is None:
-            no_value = "the signal has no value for a part of its hours"
-            reasons[name] = no_value if series.unit.goal == signal else f"the signal is in {series.unit.name}"
+        if series.unit.goal != signal:
+            reasons[name] = f"the signal is in {series.unit.name}"
             continue
-        estimated = any(step.estimated for step in series.steps if step.start_s < at[1] and step.end_s > at[0])
-        source = ", ".join(filter(None, (series.source, series.zone, "estimated" if estimated else "")))
-        values |= {name: mean, f"{short}_source": source}
+        mean = series.mean(drawn.start_s, drawn.end_s)
+        if mean is None:
+            reasons[name] = "the signal has no value for a part of its hours"
+            continue
+        values[name] = mean
+        values[f"{short}_source"] = _source(series, drawn)
         if signal == PRICE:
             values["price_currency"] = series.unit.name.partition("/")[0]
         if waited_s > 0:
-            values[f"{short}_at_once"] = series.mean(at[0] - waited_s, at[1] - waited_s)
-    return replace(seen, reasons=reasons, **values)
+            at_once = series.mean(drawn.start_s - waited_s, drawn.end_s - waited_s)
+            values[f"{short}_at_once"] = at_once
+    return replace(observation, reasons=reasons, **values)
+
+
+def _source(series: Series, drawn: Span) -> str:
+    """Who says so, for which zone, and whether a value was estimated: ``"api.example.org, DE,
+    estimated"``.
+    """
+    used = [s for s in series.steps if s.start_s < drawn.end_s and s.end_s > drawn.start_s]
+    estimated = "estimated" if any(step.estimated for step in used) else ""
+    return ", ".join(filter(None, (series.source, series.zone, estimated)))

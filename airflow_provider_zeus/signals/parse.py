@@ -1,8 +1,11 @@
-"""A series from the answer of a service or from a file: JSON by paths, CSV by columns. Pure; hostile input.
+"""A series from the answer of a service or from a file: JSON by paths, CSV by columns.
 
-A path is ``$.data[*].from``: names, ``[*]`` for each item of a list, and ``[0]`` for its first one. So
-``$.values[*][0]`` and ``$.values[*][1]`` are the times and values of pairs. Times are ISO 8601 (with an offset, or
-UTC), or counted since the epoch in seconds, milliseconds, microseconds or nanoseconds.
+Pure; hostile input.
+
+A path is ``$.data[*].from``: names, ``[*]`` for each item of a list, and ``[0]`` for its first one.
+So ``$.values[*][0]`` and ``$.values[*][1]`` are the times and values of pairs. Times are ISO 8601
+(with an offset, or UTC), or counted since the epoch in seconds, milliseconds, microseconds or
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise, zip_longest
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
@@ -24,97 +27,185 @@ from airflow_provider_zeus.patterns import MOST_CELL
 from airflow_provider_zeus.signals.series import CARBON, MOST_STEPS, Series, Step, Unit, is_number
 
 MOST_CHARACTERS = 8_000_000
-UNSAID = "..."  # in errors, for what was read: who names an address may not be one who may read there
+# in errors, for what was read: who names an address may not be one who may read there
+UNSAID = "..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where an answer has its times and values."""
+    """The places of times and values in an answer."""
 
     times: str  # path, or the column of a CSV file
     unit: str  # as Unit.parse reads it
     values: str = ""  # what happened; a price that is published counts as such
-    forecasts: str = ""  # path or column of values that count where ``values`` has none; they are marked as estimated
-    ends: str = ""  # path or column of the ends of the steps; empty: a step ends where the next one begins
-    step_s: float | None = None  # length of a step at most; default: the usual distance of two, which counts if shorter
-    step_at: str = ""  # path of that length where an answer says it: seconds, or a text as "hourly" or "15_minutes"
+    # path or column of values that count where ``values`` has none; they are marked as estimated
+    forecasts: str = ""
+    # path or column of the ends of the steps; empty: a step ends where the next one begins
+    ends: str = ""
+    # length of a step at most; default: the usual distance of two, which counts if shorter
+    step_s: float | None = None
+    # path of that length where an answer says it: seconds, or a text as "hourly" or "15_minutes"
+    step_at: str = ""
     estimated: str = ""  # path or column of a flag: the value was estimated by the service
     zone_at: str = ""  # path of the zone that the answer is for; it has to be the one asked for
     unit_at: str = ""  # path of the unit where an answer says it; it has to be ``unit``
 
 
 def text_of(data: bytes) -> str:
-    """The text of an answer or of a file: UTF-8, or UTF-16 or 32 as its first bytes tell; each of them by gzip, too."""
+    """The text of an answer or of a file: UTF-8, or UTF-16 or 32 as its first bytes tell; each
+    of them by gzip, too.
+    """
     if data.startswith(b"\x1f\x8b"):
         try:
             data = zlib.decompressobj(wbits=31).decompress(data, 4 * MOST_CHARACTERS)
         except zlib.error:
-            raise JobSpecError.of("series", UNSAID, "damaged gzip", "correct the URL or the file") from None
+            raise JobSpecError.of(
+                "series", UNSAID, "damaged gzip", "correct the URL or the file"
+            ) from None
     return data.decode(json.detect_encoding(data), "replace")
 
 
-def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "", most_step_s: float = 90_000.0) -> Series:
-    """Read a series. Values that are no finite numbers become gaps, as do negative carbon intensities.
-
-    Raises JobSpecError that names what is wrong: no JSON or CSV, a path that leads nowhere, lists of different lengths,
-    an unknown unit, an answer for another zone, a time or a number of another form, two values at one time without an
-    offset, no value at all, too long.
-
-    :param most_step_s: longer steps are gaps; the day on which the clocks go back has 25 h.
+class _Columns(NamedTuple):
+    """The cells of an answer for each step, as they are written there; empty if it has no such
+    column.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise JobSpecError.of("series", f"over {MOST_CHARACTERS} characters", "too long", "ask for a shorter span")
-    if (begin := text.lstrip()[:1]) in ("", "<"):
-        problem = f"no JSON or CSV but {'a page (HTML or XML)' if begin else 'empty'}"
-        raise JobSpecError.of("series", UNSAID, problem, "correct the URL or the file")
+
+    times: Sequence[Any]
+    values: Sequence[Any]
+    forecasts: Sequence[Any]
+    ends: Sequence[Any]
+    flags: Sequence[Any]
+    step_s: float | None = None  # what the answer says that a step takes
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether each column that there is has an entry for each time."""
+        count = len(self.times)
+        if len(self.values or self.forecasts) != count:
+            return False
+        others = (self.values, self.forecasts, self.ends, self.flags)
+        return all(len(column) in (0, count) for column in others)
+
+
+def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Series:
+    """Read a series.
+
+    Values that are no finite numbers become gaps, as do negative carbon intensities.
+
+    Raises JobSpecError that names the problem: no JSON or CSV, a path that leads nowhere, lists of
+    different lengths, an unknown unit, an answer for another zone, a time or a number of another
+    form, two values at one time without an offset, no value at all, too long.
+    """
+    # Before the parser: a page of an error or of a login is the usual mistake.
+    _refuse_other_text(text)
     unit = Unit.parse(layout.unit)
-    said_s, columns = _of_json(text, layout, zone) if layout.times.startswith("$") else (None, _of_csv(text, layout))
-    times, values, forecasts, ends, flags = columns
-    if len(values or forecasts) != len(times) or any(len(each) not in (0, len(times)) for each in columns):
+    is_json = layout.times.startswith("$")
+    columns = _of_json(text, layout, zone) if is_json else _of_csv(text, layout)
+    if not columns.are_alike:
         raise JobSpecError.of("series", UNSAID, "lists of different lengths", "correct the paths")
-    if len(times) > MOST_STEPS:
-        raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
-    starts_s, ends_s = _read("times", layout.times, times, _time_s), _read("ends", layout.ends, ends, _time_s)
-    known = _possible(unit, _read("values", layout.values, values, _number))
-    guessed = _possible(unit, _read("forecasts", layout.forecasts, forecasts, _number))
-    begins_s = sorted({s for s in starts_s if s is not None})
-    usual_s = median([b - a for a, b in pairwise(begins_s)]) if len(begins_s) > 1 else None
-    if usual_s is not None and usual_s < 60.0 and begins_s[-1] < 1e8 and len(begins_s) > 2:
-        problem = "less than a minute apart, before 1973"  # years, days since 1900, hours of the day
-        remedy = "write ISO 8601, or seconds or milliseconds since the epoch"
-        raise JobSpecError.of("times", layout.times, problem, remedy)
-    length_s = min((s for s in (said_s, layout.step_s, usual_s) if s is not None), default=None)
-    steps = []
-    at_times: dict[float, float] = {}
-    for i, start_s in enumerate(starts_s):
-        happened = known[i] if known else None
-        number = guessed[i] if happened is None and guessed else happened
-        if start_s is None or number is None:
-            continue
-        if at_times.setdefault(start_s, number) != number and _is_naive(times[i]):
-            problem = (
-                f"entry {i + 1} of {len(times)} is there with another value before, and has no offset: in the night"
-            )
-            problem += " in which clocks are put back two times look alike"
-            raise JobSpecError.of("times", layout.times, problem, "write times in UTC, or with their offset")
-        end_s = ends_s[i] if ends_s else None
-        if end_s is None and length_s is not None:
-            end_s = start_s + length_s
-        if end_s is not None and 0 < end_s - start_s <= most_step_s:
-            estimated = happened is None or bool(flags and flags[i] is True)
-            steps.append(Step(start_s, end_s, number * unit.factor, estimated))
+    # Before the cells are read: each of them takes time.
+    if len(columns.times) > MOST_STEPS:
+        raise _too_long(f"over {MOST_STEPS} steps")
+    starts_s = _read("times", layout.times, columns.times, _time_s)
+    ends_s = _read("ends", layout.ends, columns.ends, _time_s)
+    values = _possible(unit, _read("values", layout.values, columns.values, _number))
+    forecasts = _possible(unit, _read("forecasts", layout.forecasts, columns.forecasts, _number))
+    begins_s = sorted({start_s for start_s in starts_s if start_s is not None})
+    length_s = _step_length_s(layout, columns.step_s, begins_s)
+    # A column that the answer lacks is one without values.
+    rows = zip_longest(columns.times, starts_s, ends_s, values, forecasts, columns.flags)
+    steps = _steps(layout, unit, list(rows), length_s)
+    # Longer ones are gaps. The day on which the clocks go back has 25 h.
+    steps = [step for step in steps if 0 < step.end_s - step.start_s <= 90_000.0]
     series = Series.of(unit, steps, source=source, zone=zone)
+    # Several values for each time would leave half of the steps or fewer.
     if not steps or len(set(steps)) >= 2 * len(series.steps):
-        _refuse(layout, bool(times), bool(begins_s), bool(steps), {*known, *guessed} <= {None})
+        has_no_number = {*values, *forecasts} <= {None}
+        _refuse(layout, bool(columns.times), bool(begins_s), bool(steps), has_no_number)
     return series
 
 
-def _refuse(layout: Layout, has_entries: bool, has_times: bool, has_steps: bool, has_no_number: bool) -> None:
+def _steps(
+    layout: Layout, unit: Unit, rows: Sequence[Sequence[Any]], length_s: float
+) -> list[Step]:
+    """The steps of the rows that have a time and a number.
+
+    :param rows: time as written, start, end, value, forecast and flag of each.
+    :param length_s: of a step without an end.
+
+    Raises JobSpecError if a time without an offset has two values.
+    """
+    steps = []
+    number_at: dict[float, float] = {}
+    for i, (time, start_s, end_s, value, forecast, flag) in enumerate(rows, start=1):
+        number = forecast if value is None else value
+        if start_s is None or number is None:
+            continue
+        is_twice = number_at.setdefault(start_s, number) != number
+        if is_twice and _is_naive(time):
+            problem = (
+                f"entry {i} of {len(rows)} is there with another value before, and has no "
+                "offset: in the night in which clocks are put back two times look alike"
+            )
+            remedy = "write times in UTC, or with their offset"
+            raise JobSpecError.of("times", layout.times, problem, remedy)
+        if end_s is None:
+            end_s = start_s + length_s
+        is_estimated = value is None or flag is True
+        steps.append(Step(start_s, end_s, number * unit.factor, is_estimated))
+    return steps
+
+
+def _refuse_other_text(text: str) -> None:
+    """Raise JobSpecError if a text is too long, empty, or a page."""
+    if len(text) > MOST_CHARACTERS:
+        raise _too_long(f"over {MOST_CHARACTERS} characters")
+    begin = text.lstrip()[:1]
+    if begin not in ("", "<"):
+        return
+    kind = "a page (HTML or XML)" if begin else "empty"
+    raise JobSpecError.of(
+        "series", UNSAID, f"no JSON or CSV but {kind}", "correct the URL or the file"
+    )
+
+
+def _too_long(length: str) -> JobSpecError:
+    return JobSpecError.of("series", length, "too long", "ask for a shorter span")
+
+
+def _step_length_s(layout: Layout, said_s: float | None, begins_s: Sequence[float]) -> float:
+    """Length of a step without an end of its own [s]; 0 if nothing says it, so it is left out.
+
+    :param said_s: as the answer says.
+    :param begins_s: at which the steps begin, ascending.
+
+    Raises JobSpecError if the begins look like years or hours of the day and not like times.
+    """
+    lengths_s = [s for s in (said_s, layout.step_s) if s is not None]
+    if len(begins_s) > 1:
+        usual_s = median([later - earlier for earlier, later in pairwise(begins_s)])
+        lengths_s.append(usual_s)
+        # years, days since 1900, hours of the day
+        are_no_times = usual_s < 60.0 and begins_s[-1] < 1e8
+        if are_no_times and len(begins_s) > 2:
+            problem = "less than a minute apart, before 1973"
+            remedy = "write ISO 8601, or seconds or milliseconds since the epoch"
+            raise JobSpecError.of("times", layout.times, problem, remedy)
+    return min(lengths_s, default=0.0)
+
+
+def _refuse(
+    layout: Layout, has_entries: bool, has_times: bool, has_steps: bool, has_no_number: bool
+) -> None:
     """Raise JobSpecError that says why a series of these columns cannot be used."""
     if not has_entries:
-        raise JobSpecError.of("times", layout.times, "an empty list", "ask for a span that has values")
+        raise JobSpecError.of(
+            "times", layout.times, "an empty list", "ask for a span that has values"
+        )
     if not has_times:
-        raise JobSpecError.of("times", layout.times, "none of its entries is a time", "correct the path or the column")
+        raise JobSpecError.of(
+            "times", layout.times, "none of its entries is a time", "correct the path or the column"
+        )
     if has_no_number:
         where = layout.values or layout.forecasts
         problem = "none of its entries is a number"
@@ -123,94 +214,153 @@ def _refuse(layout: Layout, has_entries: bool, has_times: bool, has_steps: bool,
         raise JobSpecError.of("values", where, problem, "correct the path or the column")
     if not has_steps:
         problem = "no step has a length, or none of 25 h at most"
-        raise JobSpecError.of("step_s", layout.step_s, problem, 'name "ends", or the seconds as "step_s"')
+        raise JobSpecError.of(
+            "step_s", layout.step_s, problem, 'name "ends", or the seconds as "step_s"'
+        )
     problem = "several values for each time, as of several zones in one answer"
     raise JobSpecError.of("times", layout.times, problem, "ask for one of them")
 
 
-def _of_json(text: str, layout: Layout, zone: str) -> tuple[float | None, tuple[Sequence[Any], ...]]:
-    """(what the answer says that a step takes [s], its columns)."""
+def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
+    """The columns of an answer."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
         raise JobSpecError.of("series", UNSAID, "no JSON", "correct the URL or the file") from None
-    if layout.zone_at:
-        (said,) = _found(answer, layout.zone_at)[:1] or [None]
-        if said != zone:
-            raise JobSpecError.of("zone", zone, "the answer is for another one", "name the zone in the request")
-    if layout.unit_at and any(_differs(said, layout.unit) for said in _found(answer, layout.unit_at, needed=False)[:1]):
-        raise JobSpecError.of("unit", layout.unit, "the answer is in another one", "name that of the answer")
-    said_s = [_length_s(said) for said in _found(answer, layout.step_at, needed=False)[:1]] if layout.step_at else []
-    paths = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
-    either = {layout.values, layout.forecasts} if layout.values and layout.forecasts else set()
-    columns = [_found(answer, p, needed=p not in {*either, layout.estimated}) if p else [] for p in paths]
-    if either and not (columns[1] or columns[2]):
-        columns[1] = _found(answer, layout.values)  # says what is missing
-    return next(iter(said_s), None), tuple(columns)
+    if layout.zone_at and _first(answer, layout.zone_at, needed=True) != zone:
+        raise JobSpecError.of(
+            "zone", zone, "the answer is for another one", "name the zone in the request"
+        )
+    unit = _first(answer, layout.unit_at)
+    if unit is not None and _differs(unit, layout.unit):
+        raise JobSpecError.of(
+            "unit", layout.unit, "the answer is in another one", "name that of the answer"
+        )
+    # Of values and forecasts one is enough.
+    is_one_enough = bool(layout.values and layout.forecasts)
+    values = _column(answer, layout.values, needed=not is_one_enough)
+    forecasts = _column(answer, layout.forecasts, needed=not is_one_enough)
+    if is_one_enough and not values and not forecasts:
+        values = _column(answer, layout.values)  # says what is missing
+    return _Columns(
+        times=_column(answer, layout.times),
+        values=values,
+        forecasts=forecasts,
+        ends=_column(answer, layout.ends),
+        flags=_column(answer, layout.estimated, needed=False),
+        step_s=_length_s(_first(answer, layout.step_at)),
+    )
 
 
-def _of_csv(text: str, layout: Layout) -> tuple[Sequence[Any], ...]:
-    """The columns of a file whose cells are separated by what its first line has most of: ``,``, ``;`` or tabs."""
+def _first(answer: object, path: str, *, needed: bool = False) -> Any:
+    """The first item that a path leads to; None without one."""
+    return next(iter(_column(answer, path, needed=needed)), None)
+
+
+def _of_csv(text: str, layout: Layout) -> _Columns:
+    """The columns of a file whose cells are separated by the character that its first line has
+    most of: ``,``, ``;`` or tabs.
+    """
     text = text.lstrip("\r\n")
+    # Files of the continent separate by semicolons, since their numbers have commas.
     separator = max(",;\t", key=text.partition("\n")[0].count)
+    lines = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
     try:
-        header, *rows = filter(None, csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
+        # Files often begin with an empty line.
+        header, *rows = filter(None, lines)
     except csv.Error:
         raise JobSpecError.of("series", UNSAID, "no CSV", "correct the URL or the file") from None
     names = (layout.times, layout.values, layout.forecasts, layout.ends, layout.estimated)
     for name in filter(None, names):
         if name not in header:
-            remedy = 'name a column of its first line, or a path as "$.data[*].from" where it is JSON'
+            remedy = (
+                'name a column of its first line, or a path as "$.data[*].from" where it is JSON'
+            )
             raise JobSpecError.of("column", name, "not in the file", remedy)
-    if any("".join(row[len(header) :]).strip() for row in rows):  # "0,30" without quotes is two cells
+    # "0,30" without quotes is two cells
+    if any("".join(row[len(header) :]).strip() for row in rows):
         problem = "a line has more cells than the first one"
-        raise JobSpecError.of("series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."')
-    flags = {"true": True, "false": False}
+        raise JobSpecError.of(
+            "series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."'
+        )
     places = {name: place for place, name in enumerate(header)}
-    columns = []
-    for name in names:
-        place = places.get(name, -1)
-        cells = [row[place] if place < len(row) else None for row in rows] if name else []
-        columns.append([cell if cell is None else flags.get(cell.strip().lower(), cell) for cell in cells])
-    return tuple(columns)
+    columns = [_cells(rows, places[name]) if name else [] for name in names]
+    times, values, forecasts, ends, flags = columns
+    return _Columns(times, values, forecasts, ends, flags)
 
 
-def _found(answer: object, path: str, *, needed: bool = True) -> list[Any]:
-    """What a path leads to: the items of a list at its end, too. A name or an index that an item lacks gives None.
+def _cells(rows: Sequence[Sequence[str]], place: int) -> list[Any]:
+    """The cells of a column: None if a row is shorter, a bool for the words *true* and *false*."""
+    # Other words may be data: only these two are read as flags.
+    flags = {"true": True, "false": False}
+    cells: list[Any] = []
+    for row in rows:
+        if place >= len(row):
+            cells.append(None)
+            continue
+        cell = row[place]
+        cells.append(flags.get(cell.strip().lower(), cell))
+    return cells
+
+
+def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:
+    """The items that a path leads to: those of a list at its end, too; none without a path.
+
+    A name or an index that an item lacks gives None.
 
     A path that leads nowhere at all is an error if it is needed, else it gives nothing.
     """
+    if not path:
+        return []
     part_of_path = r"\.([A-Za-z_][\w-]*)|\[(\*|\d{1,6})\]"
     if not patterns.fullmatch(rf"\$(?:{part_of_path})*", path):
-        raise JobSpecError.of("path", path, "cannot be read", 'write it as "$.data[*].from", or "$.values[*][0]"')
-    found = [answer]
+        raise JobSpecError.of(
+            "path", path, "cannot be read", 'write it as "$.data[*].from", or "$.values[*][0]"'
+        )
+    items = [answer]
     for part, (name, index) in enumerate(patterns.findall(part_of_path, path), 1):
-        items = [_items(each, name, index) for each in found]
-        if found and all(item is None for item in items):
+        children = [_children(item, name, index) for item in items]
+        if items and all(child is None for child in children):
             if not needed:
                 return []
-            missing = "such name" if name else "list" if index == "*" else "such item of a list"
+            missing = _missing(name, index)
             problem = f"leads nowhere: the answer has no {missing} at part {part} of it"
             raise JobSpecError.of("path", path, problem, "compare it with the answer")
-        missing_item = [] if index == "*" else [None]
-        found = [item for some in items for item in (missing_item if some is None else some)]
-        if len(found) > MOST_STEPS:
-            raise JobSpecError.of("series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span")
-    return list(found[0]) if len(found) == 1 and isinstance(found[0], list) else found
+        # An item without the name keeps its place, so that columns stay side by side.
+        gap = [] if index == "*" else [None]
+        items = list(chain.from_iterable(gap if child is None else child for child in children))
+        if len(items) > MOST_STEPS:
+            raise _too_long(f"over {MOST_STEPS} steps")
+    if len(items) == 1 and isinstance(items[0], list):
+        return list(items[0])
+    return items
 
 
-def _items(value: Any, name: str, index: str) -> list[Any] | None:
-    """What one part of a path leads to: all items for the index ``*``, else one; None: it leads nowhere.
+def _missing(name: str, index: str) -> str:
+    """The lack of an answer at a part of a path."""
+    if name:
+        return "such name"
+    return "list" if index == "*" else "such item of a list"
 
-    :param name: empty where ``index`` is given.
+
+def _children(value: Any, name: str, index: str) -> list[Any] | None:
+    """The items that one part of a path leads to: all for the index ``*``, else one; None: it leads
+    nowhere.
+
+    :param name: empty if there is an ``index``.
     """
     if name:
-        return [value[name]] if isinstance(value, dict) and name in value else None
+        if not isinstance(value, dict) or name not in value:
+            return None
+        return [value[name]]
     if not isinstance(value, list):
         return None
     if index == "*":
         return value
-    return [value[int(index)]] if int(index) < len(value) else None
+    place = int(index)
+    if place >= len(value):
+        return None
+    return [value[place]]
 
 
 def _possible(unit: Unit, numbers: Sequence[float | None]) -> list[float | None]:
@@ -218,19 +368,33 @@ def _possible(unit: Unit, numbers: Sequence[float | None]) -> list[float | None]
     return [number if unit.can_have(number) else None for number in numbers]
 
 
-def _read(field: str, where: str, cells: Sequence[Any], read: Callable[[Any], float | None]) -> list[float | None]:
-    """The times or numbers of a column. What has digits and cannot be read is an error: it is no gap."""
-    if any(isinstance(cell, str) and len(cell) > MOST_CELL for cell in cells):
+def _read(
+    field: str, where: str, cells: Sequence[Any], read: Callable[[Any], float | None]
+) -> list[float | None]:
+    """The times or numbers of a column.
+
+    A cell that has digits and cannot be read is an error: it is no gap.
+    """
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    # The patterns below take time that grows with the text.
+    if max(map(len, texts), default=0) > MOST_CELL:
         problem = f"an entry has over {MOST_CELL} characters"
         raise JobSpecError.of(field, where, problem, "correct the path or the column")
-    found = [read(cell) for cell in cells]
-    for i, cell in enumerate(cells):
-        if found[i] is None and isinstance(cell, str) and any(map(str.isdecimal, cell)):
-            kind, remedy = "number", "write it as 1234.5, without separators, units or signs of a currency"
-            if read is _time_s:
-                kind, remedy = "time", 'write it as "2026-01-05T00:00Z", or in seconds or milliseconds since the epoch'
-            raise JobSpecError.of(field, where, f"entry {i + 1} of {len(cells)} is a {kind} of another form", remedy)
-    return found
+    numbers = [read(cell) for cell in cells]
+    for i, (cell, number) in enumerate(zip(cells, numbers, strict=True), start=1):
+        has_digits = isinstance(cell, str) and any(map(str.isdecimal, cell))
+        if number is not None or not has_digits:
+            continue
+        kind = "number"
+        remedy = "write it as 1234.5, without separators, units or signs of a currency"
+        if read is _time_s:
+            kind = "time"
+            remedy = (
+                'write it as "2026-01-05T00:00Z", or in seconds or milliseconds since the epoch'
+            )
+        problem = f"entry {i} of {len(cells)} is a {kind} of another form"
+        raise JobSpecError.of(field, where, problem, remedy)
+    return numbers
 
 
 def _number(value: object) -> float | None:
@@ -239,27 +403,41 @@ def _number(value: object) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    return float(value) if is_number(value) else None
+    if not is_number(value):
+        return None
+    return float(value)
 
 
 def _time_s(value: object) -> float | None:
+    """A time [s since the epoch]; None if it is none."""
     moment = _moment(value)
     if moment is not None:
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp()
     number = _number(value)
     if number is None:
         return None
-    limits = ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6))  # of seconds (until the year 5138), milli- and microseconds
-    return number / next((per_s for limit, per_s in limits if abs(number) < limit), 1e9)
+    # The size of a number tells its unit: seconds reach 1e11 in the year 5138.
+    for per_s in (1.0, 1e3, 1e6):
+        if abs(number) < 1e11 * per_s:
+            return number / per_s
+    return number / 1e9
 
 
 def _moment(value: object) -> datetime | None:
-    """A time that is written as a date; None for one that is counted, and for what is no time."""
-    text = str(value).strip() if isinstance(value, str | int) else ""
-    if patterns.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):  # 20260105 or 202601050000: no epoch of these days
+    """A time that is written as a date; None for one that is counted, and for a text that is no
+    time.
+    """
+    if not isinstance(value, str | int):
+        return None
+    text = str(value).strip()
+    # 20260105 or 202601050000: no epoch of these days
+    if patterns.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):
         text = f"{text[:8]}T{text[8:] or '00'}"
     elif _number(value) is not None:
         return None
+    # fromisoformat() knows Z, and no other name of a zone.
     if text.endswith(("UTC", "GMT")):
         text = f"{text[:-3].rstrip()}Z"
     try:
@@ -269,28 +447,43 @@ def _moment(value: object) -> datetime | None:
 
 
 def _is_naive(value: object) -> bool:
-    """Whether a time has no offset, so that two readings of the night in which clocks are put back look alike."""
+    """Whether a time has no offset, so that two readings of the night in which clocks are put
+    back look alike.
+    """
     moment = _moment(value)
     return moment is not None and moment.tzinfo is None
 
 
 def _length_s(said: object) -> float | None:
-    """The length of a step as an answer says it: seconds, ``"hourly"``, ``"15_minutes"``; None: not known."""
-    match = patterns.fullmatch(r"(\d+)_minutes?", said) if isinstance(said, str) else None
-    if match is not None:
-        return 60.0 * float(match[1]) or None
-    number = {"hourly": 3600.0, "daily": 86_400.0}.get(said) if isinstance(said, str) else _number(said)
-    return number if number is not None and number > 0 else None
+    """The length of a step as an answer says it: seconds, ``"hourly"``, ``"15_minutes"``; None:
+    not known.
+    """
+    if isinstance(said, str):
+        minutes = patterns.fullmatch(r"(\d+)_minutes?", said)
+        if minutes is not None:
+            return 60.0 * float(minutes[1]) or None
+        return {"hourly": 3600.0, "daily": 86_400.0}.get(said)
+    number = _number(said)
+    if number is None or number <= 0:
+        return None
+    return number
 
 
 def _differs(said: object, unit: str) -> bool:
-    """Whether a text names another unit than ``unit``, in any spelling; a text of another kind names none."""
-    spelling = "".join(said.split()).replace("\u20ac", "eur").lower() if isinstance(said, str) else ""
+    """Whether a text names another unit than ``unit``, in any spelling; a text of another kind
+    names none.
+    """
+    if not isinstance(said, str):
+        return False
+    spelling = "".join(said.split()).replace("\u20ac", "eur").lower()
     match = patterns.fullmatch("([a-z]+)/([km])wh", spelling)
     if match is None:
         return False
-    name = match[1] if len(match[1]) < 3 or match[1] == "lbs" else match[1].upper()
+    name, prefix = match.groups()
+    is_currency = len(name) >= 3 and name != "lbs"
+    if is_currency:
+        name = name.upper()
     try:
-        return Unit.parse(f"{name}/{match[2].replace('m', 'M')}Wh") != Unit.parse(unit)
+        return Unit.parse(f"{name}/{prefix.replace('m', 'M')}Wh") != Unit.parse(unit)
     except JobSpecError:
         return False

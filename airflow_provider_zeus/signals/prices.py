@@ -1,12 +1,14 @@
-"""What a kilowatt hour and a GPU hour cost, and emit, by Airflow's configuration. Standard library only."""
+"""The cost and emission of a kilowatt hour and a GPU hour, by Airflow's configuration.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import Observation
@@ -17,7 +19,10 @@ log = guarded_log(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """The factors in force; None: not set, what depends on it is not known. ``pue`` multiplies energy alone."""
+    """The factors in force; None: not set, so figures that depend on it are not known.
+
+    ``pue`` multiplies energy alone.
+    """
 
     price_per_kwh: float | None = None
     price_per_gpu_hour: float | None = None
@@ -31,125 +36,202 @@ class Prices:
     @property
     def priced(self) -> bool:
         """Whether money is known."""
-        return not self.unpriced and (self.price_per_kwh is not None or self.price_per_gpu_hour is not None)
+        # Sums in two currencies are no amount.
+        if self.unpriced:
+            return False
+        return self.price_per_kwh is not None or self.price_per_gpu_hour is not None
 
     @property
     def paid_by(self) -> str:
-        """Who says what energy and time cost."""
-        energy = None if self.price_per_kwh is None else self.price_from or "[zeus] price_per_kwh"
-        time = None if self.price_per_gpu_hour is None else "[zeus] price_per_gpu_hour"
-        return "; ".join(filter(None, (time, energy)))
+        """The source of the prices of energy and time."""
+        sources = []
+        if self.price_per_gpu_hour is not None:
+            sources.append("[zeus] price_per_gpu_hour")
+        if self.price_per_kwh is not None:
+            sources.append(self.price_from or "[zeus] price_per_kwh")
+        return "; ".join(sources)
 
     @property
     def g_per_j(self) -> float:
-        """Grams of CO2e of a joule; 0 where it is not set."""
+        """Grams of CO2e of a joule; 0 if it is not set."""
         return (self.g_co2e_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
 
     def per_j_and_s(self, gpus: int) -> tuple[float, float]:
-        """Price of a joule, and of a second of so many GPUs; 0 where it is not set."""
+        """Price of a joule, and of a second of so many GPUs; 0 if it is not set."""
         per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
         return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
 
     def money_of(self, energy_j: float | None, gpu_s: float | None) -> float | None:
-        """What energy [J] and the time of all GPUs [s] cost; None: no price is set, or a figure is not known."""
-        if not self.priced or (energy_j is None and self.price_per_kwh is not None):
-            return None
-        if gpu_s is None and self.price_per_gpu_hour is not None:
+        """The price of energy [J] and of the time of all GPUs [s]; None: no price is set, or a
+        figure is not known.
+        """
+        if not self.priced:
             return None
         per_j, per_s = self.per_j_and_s(1)
-        return math.fsum(((energy_j or 0.0) * per_j, (gpu_s or 0.0) * per_s))
+        parts = []
+        if self.price_per_kwh is not None:
+            if energy_j is None:
+                return None
+            parts.append(energy_j * per_j)
+        if self.price_per_gpu_hour is not None:
+            if gpu_s is None:
+                return None
+            parts.append(gpu_s * per_s)
+        return math.fsum(parts)
 
     def co2e_g_of(self, energy_j: float | None) -> float | None:
         """Grams of CO2e of energy [J]; None: no intensity is set, or the energy is not known."""
-        return None if energy_j is None or self.g_co2e_per_kwh is None else energy_j * self.g_per_j
+        if energy_j is None or self.g_co2e_per_kwh is None:
+            return None
+        return energy_j * self.g_per_j
 
-    def at_the_time(self, seen: Iterable[Observation]) -> Self:
+    def at_the_time(self, observations: Iterable[Observation]) -> Self:
         """The factors of attempts whose hours were priced when they ended: means over their energy.
 
-        An attempt whose hours were not priced counts with the factor that is set. Without one, or where currencies
-        differ, money is not known of their sum.
+        An attempt whose hours were not priced counts with the factor that is set. Without one, or
+        if currencies differ, the money of their sum is not known.
         """
-        drawn = [o for o in seen if o.energy_j]
-        found = self
-        if (carbon := self._mean(drawn, "g_co2e")) is not None:
-            found = replace(found, g_co2e_per_kwh=carbon[0], g_co2e_from=carbon[1])
+        # An attempt that drew nothing has no hours whose price could count.
+        drawn = [o for o in observations if o.energy_j]
+        prices = self
+        carbon = self._mean(drawn, "g_co2e")
+        # Without hours of its own the factor of the configuration stays.
+        if carbon is not None:
+            prices = replace(prices, g_co2e_per_kwh=carbon.value, g_co2e_from=carbon.source)
         priced = [o for o in drawn if o.price_per_kwh is not None]
         if not priced:
-            return found
+            return prices
         currencies = {o.price_currency or "" for o in priced}
-        is_set = len(priced) < len(drawn) and self.price_per_kwh is not None
-        if self.currency and (is_set or self.price_per_gpu_hour is not None):
+        unpriced = len(drawn) - len(priced)
+        own_prices = [self.price_per_gpu_hour]
+        if unpriced:
+            own_prices.append(self.price_per_kwh)
+        # Money of the configuration's own currency is a part of the sum.
+        if self.currency and own_prices.count(None) < len(own_prices):
             currencies.add(self.currency)
         if len(currencies) > 1:
-            named = " and ".join(sorted(c or "(none)" for c in currencies))
-            return replace(found, unpriced=f"prices are in {named}, which cannot be added")
+            named = " and ".join(sorted(currency or "(none)" for currency in currencies))
+            return replace(prices, unpriced=f"prices are in {named}, which cannot be added")
         price = self._mean(drawn, "price")
         if price is None:
-            others = _others({o.price_source or "" for o in priced}, len(drawn) - len(priced), len(drawn))
-            missing = f"the hours of {others} were not priced"
-            return replace(found, unpriced=f"{missing}, and [zeus] price_per_kwh is not set")
-        return replace(found, price_per_kwh=price[0], price_from=price[1], currency=currencies.pop())
+            sources = {o.price_source or "" for o in priced}
+            missing = f"the hours of {_others(sources, unpriced, len(drawn))} were not priced"
+            return replace(prices, unpriced=f"{missing}, and [zeus] price_per_kwh is not set")
+        return replace(
+            prices,
+            price_per_kwh=price.value,
+            price_from=price.source,
+            currency=currencies.pop(),
+        )
 
-    def _mean(self, drawn: Sequence[Observation], of: str) -> tuple[float, str] | None:
-        """(Mean over the energy drawn, who says so: "mean of the hours ... (api.example.org); of 3 attempts ...").
+    def _mean(self, drawn: Sequence[Observation], factor: str) -> _Mean | None:
+        """The mean of a factor over the energy drawn.
 
-        None where the hours of no attempt are known, or one's are not and nothing is set for it.
+        None if the hours of no attempt are known, or those of one are not and nothing is set for
+        it.
 
-        :param of: ``"price"`` or ``"g_co2e"``: what an observation's and these fields' names begin with.
+        :param factor: ``"price"`` or ``"g_co2e"``: the names of its fields begin with it.
         """
-        option, other = f"{of}_per_kwh", getattr(self, f"{of}_per_kwh")
-        values = [getattr(o, option) for o in drawn]
-        sources = {getattr(o, f"{of}_source") or "" for o in drawn if getattr(o, option) is not None}
-        unknown = values.count(None)
-        if not sources or (unknown and other is None):
+        field = f"{factor}_per_kwh"
+        of_configuration = getattr(self, field)
+        sources = set()
+        weighed = []
+        unpriced = 0
+        for observation in drawn:
+            value = getattr(observation, field)
+            if value is None:
+                unpriced += 1
+                value = of_configuration
+            else:
+                sources.add(getattr(observation, f"{factor}_source") or "")
+            if value is None:
+                return None
+            # By energy, not by attempt: a long one pays more of the mean.
+            weighed.append((observation.energy_j or 0.0) * value)
+        if not sources:
             return None
-        weighed = [(o.energy_j or 0.0) * (other if v is None else v) for o, v in zip(drawn, values, strict=True)]
+        source = "mean of the hours in which it was drawn"
         names = sorted(sources - {""})
-        by = "mean of the hours in which it was drawn"
+        if len(names) > 3:
+            names[3:] = ["…"]
         if names:
-            by += f" ({', '.join(names[:3])}{', …' * (len(names) > 3)})"
-        if unknown:
-            by += f"; of {_others(sources, unknown)} [zeus] {option}"
-        return math.fsum(weighed) / math.fsum(o.energy_j or 0.0 for o in drawn), by
+            source += f" ({', '.join(names)})"
+        if unpriced:
+            source += f"; of {_others(sources, unpriced)} [zeus] {field}"
+        total = math.fsum(observation.energy_j or 0.0 for observation in drawn)
+        return _Mean(math.fsum(weighed) / total, source)
 
-    def start_saved(self, seen: Iterable[Observation]) -> tuple[float, float]:
-        """What waiting for a cheaper start saved of the energy drawn: (money, grams of CO2e); below 0: lost."""
-        money, grams = [], []
-        for o in seen:
+    def start_saved(self, observations: Iterable[Observation]) -> tuple[float, float]:
+        """The saving by waiting for a cheaper start of the energy drawn: (money, grams of CO2e);
+        below 0: lost.
+        """
+        money = []
+        grams = []
+        for o in observations:
             kwh = (o.energy_j or 0.0) / J_PER_KWH * (self.pue or 1.0)
-            if o.price_at_once is not None and o.price_per_kwh is not None:
-                money.append(kwh * (o.price_at_once - o.price_per_kwh))
-            if o.g_co2e_at_once is not None and o.g_co2e_per_kwh is not None:
-                grams.append(kwh * (o.g_co2e_at_once - o.g_co2e_per_kwh))
+            money.append(kwh * _less(o.price_at_once, o.price_per_kwh))
+            grams.append(kwh * _less(o.g_co2e_at_once, o.g_co2e_per_kwh))
         return math.fsum(money), math.fsum(grams)
 
-    def at_once(self, seen: Sequence[Observation]) -> Self:
+    def at_once(self, observations: Sequence[Observation]) -> Self:
         """The factors of :meth:`at_the_time` had no run waited for a cheaper start."""
-        found, kwh = self.at_the_time(seen), math.fsum(o.energy_j or 0.0 for o in seen) / J_PER_KWH * (self.pue or 1.0)
-        money, grams = self.start_saved(seen)
+        prices = self.at_the_time(observations)
+        energy_j = math.fsum(o.energy_j or 0.0 for o in observations)
+        kwh = energy_j / J_PER_KWH * (self.pue or 1.0)
+        # Nothing was drawn, so no start can have saved anything.
         if not kwh:
-            return found
-        price, intensity = found.price_per_kwh, found.g_co2e_per_kwh
-        return replace(
-            found,
-            price_per_kwh=None if price is None else price + money / kwh,
-            g_co2e_per_kwh=None if intensity is None else intensity + grams / kwh,
-        )
+            return prices
+        money, grams = self.start_saved(observations)
+        if prices.price_per_kwh is not None:
+            prices = replace(prices, price_per_kwh=prices.price_per_kwh + money / kwh)
+        if prices.g_co2e_per_kwh is not None:
+            prices = replace(prices, g_co2e_per_kwh=prices.g_co2e_per_kwh + grams / kwh)
+        return prices
+
+
+def _less(at_once: float | None, later: float | None) -> float:
+    """By how much a later start lowered a factor; 0 if one of the two is not known."""
+    if at_once is None or later is None:
+        return 0.0
+    return at_once - later
+
+
+class _Mean(NamedTuple):
+    """A mean over the energy of attempts."""
+
+    value: float
+    source: str  # who says so: "mean of the hours ... (api.example.org); of 3 attempts ..."
+
+
+# The least value of each option that is a number
+LEAST = {"price_per_kwh": 0.0, "price_per_gpu_hour": 0.0, "pue": 1.0, "g_co2e_per_kwh": 0.0}
 
 
 def read(option: Callable[[str], str]) -> dict[str, Any]:
-    """The fields of :class:`Prices`, option by option; one out of range is ignored with a warning that names it."""
-    found: dict[str, Any] = {"currency": option("currency").strip()[:12]}
-    for name, least in {"price_per_kwh": 0.0, "price_per_gpu_hour": 0.0, "pue": 1.0, "g_co2e_per_kwh": 0.0}.items():
-        text, value = option(name), math.nan
-        with suppress(ValueError):
-            value = float(text)
-        found[name] = value if least <= value < math.inf else None
-        if found[name] is None and text.strip():
+    """The fields of :class:`Prices`, option by option; one out of range is ignored with a
+    warning that names it.
+    """
+    fields: dict[str, Any] = {"currency": option("currency").strip()[:12]}
+    for name, least in LEAST.items():
+        text = option(name)
+        fields[name] = _number_of(text, least)
+        if fields[name] is None and text.strip():
             log.warning(
-                "[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.", name, text, least
+                "[zeus] %s = %r is ignored: give a number of at least %g, or leave it empty.",
+                name,
+                text,
+                least,
             )
-    return found
+    return fields
+
+
+def _number_of(text: str, least: float) -> float | None:
+    """The number that a text is; None if it is none, or not from ``least`` on, or infinite."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if least <= value < math.inf else None
 
 
 def of_airflow(name: str) -> str:
@@ -165,7 +247,12 @@ def in_force() -> Prices:
 
 
 def _others(sources: Set[str], others: int, of: int | None = None) -> str:
-    """How many attempts were not priced by their hours. Sums of many attempts name no source: there it is a part."""
+    """How many attempts were not priced by their hours.
+
+    Sums of many attempts name no source: there it is a part.
+    """
     if sources == {""}:
         return "a part of the energy"
-    return f"{others} of {of} attempts" if of else counted(others, "attempt")
+    if of is None:
+        return counted(others, "attempt")
+    return f"{others} of {counted(of, 'attempt')}"

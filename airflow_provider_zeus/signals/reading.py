@@ -1,17 +1,18 @@
-"""The series of a Connection of type *Zeus signal*: a tariff, a file, or a service that is asked once for all jobs.
+"""The series of a Connection of type *Zeus signal*: a tariff, a file, or a service that is asked
+once for all jobs.
 
 The Connection's extra names one of them::
 
-    {"preset": "energy-charts", "zone": "DE-LU"}
-    {"url": "https://.../{zone}?from={start}", "times": "$.data[*].t", "values": "$.data[*].v", "unit": "g/kWh"}
-    {"file": "carbon.csv", "times": "time", "values": "value", "unit": "g/kWh"}
-    {"tariff": {"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31, "rules": [...]}}
+    {"preset": "energy-charts", "zone": "DE-LU"} {"url": "https://.../{zone}?from={start}", "times":
+    "$.data[*].t", "values": "$.data[*].v", "unit": "g/kWh"} {"file": "carbon.csv", "times": "time",
+    "values": "value", "unit": "g/kWh"} {"tariff": {"timezone": "Europe/Berlin", "unit": "EUR/kWh",
+    "default": 0.31, "rules": [...]}}
 
-A preset is a known service (``service.py``), or a list of such: later ones count where two have a value. Its key is the
-Connection's password, and ``host`` replaces its host, for a mirror. ``key_header``: that of a URL's key. A
-file lies below ``[zeus] signal_root``.
+A preset is a known service (``service.py``), or a list of such: if two have a value, the later one
+counts. Its key is the Connection's password, and ``host`` replaces its host, for a mirror.
+``key_header`` is the header of a URL's key. A file lies below ``[zeus] signal_root``.
 
-The trial log keeps what services answered, for a week and more, so that one task asks for all.
+The run log keeps the answers of services for a week and more, so that one task asks for all.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from airflow_provider_zeus.errors import JobSpecError, NoSignalError, SignalErro
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.patience import bounded
-from airflow_provider_zeus.signals.forecast import AHEAD_S, NO_FORECAST, NO_VALUES, Followed, Start, plan_start
+from airflow_provider_zeus.signals.forecast import (
+    AHEAD_S,
+    NO_FORECAST,
+    NO_VALUES,
+    Followed,
+    Start,
+    plan_start,
+)
 from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed, text_of
 from airflow_provider_zeus.signals.prices import of_airflow
 from airflow_provider_zeus.signals.series import Series, is_number
@@ -45,13 +53,21 @@ BACK_S = 8 * 86_400.0  # a week to compare with, and a day more: series end late
 KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service publishes late
 ALL_S = 12.0  # of all requests, names and a slow body included
 # of a service or its Connection
-FAULTS = (OSError, ValueError, HTTPException, LookupError, TypeError, AttributeError, RecursionError)
+FAULTS = (
+    OSError,
+    ValueError,
+    HTTPException,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 
 log = guarded_log(__name__)
 
 
 class Keeper(Protocol):
-    """The part of a trial log that keeps the series of services."""
+    """The part of a run log that keeps the series of services."""
 
     def signal(self, name: str) -> tuple[str | None, bool]:
         """The series kept under a name, and whether the caller is to ask the service now."""
@@ -63,14 +79,14 @@ class Keeper(Protocol):
 class ReadOnlyKeeper:
     """A :class:`Keeper` for pages and commands: no service is asked, and nothing is changed.
 
-    :param kept: gives the series that the trial log keeps under a name. Raises StoreError.
+    :param kept: gives the series that the run log keeps under a name. Raises StoreError.
     """
 
     def __init__(self, kept: Callable[[str], str | None]) -> None:
         self._kept = kept
 
     def signal(self, name: str) -> tuple[str, bool]:
-        """The series kept under a name. Raises OSError where there is none."""
+        """The series kept under a name. Raises OSError if there is none."""
         try:
             text = self._kept(name)
         except StoreError as error:
@@ -84,28 +100,37 @@ class ReadOnlyKeeper:
 
 
 def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
-    """The series that the power limit of a run follows; None where the job follows none, or none can be read.
+    """The series that the power limit of a run follows; None if the job follows none, or none can
+    be read.
 
-    That is logged with the remedy; a ``strict`` job raises SignalError.
+    The second is logged with the remedy; a ``strict`` job raises SignalError.
 
     :param keeper: keeps the series of services, as for :func:`signal_series`.
     """
     if job.follow is None:
         return None
-    name, now_s = str(job.follow), time.time()
+    name = str(job.follow)
+    now_s = time.time()
+
+    def read() -> Followed | None:
+        series = signal_series(name, now_s - BACK_S, now_s + AHEAD_S, keeper)
+        return Followed.of(name, series, now_s)
+
     try:
-        found = bounded(
-            lambda: Followed.of(name, signal_series(name, now_s - BACK_S, now_s + AHEAD_S, keeper), now_s), ALL_S
+        signal = bounded(read, ALL_S)
+        if signal is not None:
+            return signal
+        problem = SignalError.of(
+            name, "over a day of the week before now is missing, or its mean is not above 0"
         )
-        if found is None:
-            raise SignalError.of(name, "over a day of the week before now is missing, or its mean is not above 0")
-        return found
+    except SignalError as error:
+        problem = error
     except Exception as error:  # of any kind: a signal never fails a training
-        problem = error if isinstance(error, SignalError) else SignalError.of(name, type(error).__name__)
-        if job.strict:
-            raise problem from None
-        log.warning("Zeus: the power limit follows no signal in this run. %s", problem)
-        return None
+        problem = SignalError.of(name, type(error).__name__)
+    if job.strict:
+        raise problem from None
+    log.warning("Zeus: the power limit follows no signal in this run. %s", problem)
+    return None
 
 
 def planned_start(
@@ -113,7 +138,7 @@ def planned_start(
 ) -> tuple[Start, str]:
     """(the cheapest start up to ``latest_s`` of a run of that length, unit of the signal).
 
-    Raises SignalError where the signal cannot tell.
+    Raises SignalError if the signal cannot tell.
 
     :param signal: ``"carbon"``, ``"price"`` or the id of a Connection of type *Zeus signal*.
     :param keeper: keeps the series of services.
@@ -121,7 +146,8 @@ def planned_start(
 
     def plan() -> tuple[Start, str]:
         series = signal_series(signal, now_s - BACK_S, latest_s + duration_s, keeper)
-        return plan_start(series, series, now_s=now_s, latest_s=latest_s, duration_s=duration_s), series.unit.name
+        start = plan_start(series, series, now_s=now_s, latest_s=latest_s, duration_s=duration_s)
+        return start, series.unit.name
 
     try:
         start, unit = bounded(plan, ALL_S)
@@ -134,14 +160,18 @@ def planned_start(
     return start, unit
 
 
-def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | None = None) -> Series:
-    """The series of a signal for a span [s since the epoch]: ``"price"``, ``"carbon"``, or the id of a Connection.
+def signal_series(
+    signal: str, start_s: float, end_s: float, keeper: Keeper | None = None
+) -> Series:
+    """The series of a signal for a span [s since the epoch]: ``"price"``, ``"carbon"``, or the id
+    of a Connection.
 
-    ``"price"`` without a Connection ``zeus_price`` is ``[zeus] tariff``. Raises SignalError that names the remedy, and
-    never what the Connection holds.
+    ``"price"`` without a Connection ``zeus_price`` is ``[zeus] tariff``. Raises SignalError that
+    names the remedy, and never the fields of the Connection.
 
-    :param keeper: keeps the series of services, so that one task asks for all, and the past is remembered. What is
-        kept is asked for over the week before now and the days ahead, also where one caller needs a part of that.
+    :param keeper: keeps the series of services, so that one task asks for all, and the past is
+        remembered. What is kept is asked for over the week before now and the days ahead, even if
+        one caller needs a part of that.
     """
     from airflow.sdk import BaseHook
 
@@ -150,22 +180,39 @@ def signal_series(signal: str, start_s: float, end_s: float, keeper: Keeper | No
         try:
             conn = BaseHook.get_connection(conn_id)
         except Exception:  # Airflow's errors of a Connection that is not there differ by version
-            tariff = of_airflow("tariff") if signal == "price" else ""
-            if not tariff.strip():
-                raise NoSignalError.of(signal, f"there is no Connection {conn_id!r} of type 'Zeus signal'") from None
-            return Tariff.parse(json.loads(tariff)).series(start_s, end_s)
-        extra, host, key = conn.extra_dejson, conn.host or "", conn.password or ""
+            # A Connection comes before the option, since it has real prices.
+            tariff = of_airflow("tariff").strip() if signal == "price" else ""
+            if tariff:
+                return Tariff.parse(json.loads(tariff)).series(start_s, end_s)
+            raise NoSignalError.of(
+                signal, f"there is no Connection {conn_id!r} of type 'Zeus signal'"
+            ) from None
+        extra = conn.extra_dejson
+        # Airflow gives None for an empty field of a form.
+        host = conn.host or ""
+        key = conn.password or ""
+        # They cost no request, so nothing has to be kept.
         if "tariff" in extra or "file" in extra:
             return _series(extra, host, key, start_s, end_s)
         if keeper is not None:
             now_s = time.time()
-            start_s, end_s = min(start_s, now_s - BACK_S), max(end_s, now_s + AHEAD_S)
-        what = hashlib.sha256(json.dumps([extra, host], sort_keys=True).encode()).hexdigest()[:16]
-        return kept_series(keeper, f"{conn_id}.{what}", lambda: _series(extra, host, key, start_s, end_s))
+            start_s = min(start_s, now_s - BACK_S)
+            end_s = max(end_s, now_s + AHEAD_S)
+        # The name changes with all that the values depend on, but for the key.
+        content = json.dumps([extra, host], sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return kept_series(
+            keeper, f"{conn_id}.{digest}", lambda: _series(extra, host, key, start_s, end_s)
+        )
     except JobSpecError as error:
-        raise SignalError.of(signal, f"Connection {conn_id!r}: {error.without_value.rstrip('.')}") from None
-    except FAULTS as error:  # an address may hold a key, and an error the address: neither is repeated
-        raise SignalError.of(signal, f"Connection {conn_id!r} gave no answer ({problem_of(error)})") from None
+        raise SignalError.of(
+            signal, f"Connection {conn_id!r}: {error.without_value.rstrip('.')}"
+        ) from None
+    except FAULTS as error:
+        # an address may hold a key, and an error the address: neither is repeated
+        raise SignalError.of(
+            signal, f"Connection {conn_id!r} gave no answer ({problem_of(error)})"
+        ) from None
 
 
 def kept_series(
@@ -173,44 +220,49 @@ def kept_series(
     name: str,
     ask: Callable[[], Series],
     *,
-    others_s: float = 6.0,
-    pause_s: float = 0.5,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Series:
     """The kept series with the service's newest values; of several callers at once one asks.
 
-    Without a keeper, or where it fails, the service is asked. Where the service gives no answer, what is kept counts.
-    Raises what ``ask`` raises where nothing is kept, and TimeoutError where another caller got no answer.
+    Without a keeper, or if it fails, the service is asked. If the service gives no answer, the kept
+    series counts. Raises the errors of ``ask`` if nothing is kept, and TimeoutError if another
+    caller got no answer.
 
     :param name: of the service, the zone and all else that the values depend on.
-    :param others_s: wait for the caller that asks; it is looked for every ``pause_s`` seconds.
     """
     if keeper is None:
         return ask()
-    begun_s = clock()
+    until_s = clock() + 6.0  # for the caller that asks
     try:
         text, is_mine = keeper.signal(name)
-        while text is None and not is_mine and clock() < begun_s + others_s:
-            sleep(pause_s)
+        # The caller that asks may have died: then another one is to ask.
+        while (text, is_mine) == (None, False) and clock() < until_s:
+            sleep(0.5)
             text, is_mine = keeper.signal(name)
     except StoreError as error:
         log.debug("Zeus keeps no series: %s", error)
         return ask()
-    held = None
-    try:
-        held = None if text is None else Series.from_json(text)
-    except ValueError as error:
-        log.warning("Zeus: a series in the trial log is %s, and is asked for again.", error)
+    kept = None
+    if text is not None:
+        try:
+            kept = Series.from_json(text)
+        except ValueError as error:
+            log.warning("Zeus: a series in the run log is %s, and is asked for again.", error)
     if is_mine:
-        return _renewed(keeper, name, ask, held, clock() - KEPT_S)
-    if held is None:
+        return _renewed(keeper, name, ask, kept, clock() - KEPT_S)
+    if kept is None:
         raise TimeoutError
-    return held
+    return kept
 
 
-def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series | None, since_s: float) -> Series:
-    """What the service answers, after what is held, kept from ``since_s`` on; what is held where it gives nothing."""
+def _renewed(
+    keeper: Keeper, name: str, ask: Callable[[], Series], kept: Series | None, since_s: float
+) -> Series:
+    """The kept series with the answer of the service, which is then kept from ``since_s`` on.
+
+    The kept series alone if the service gives no answer.
+    """
 
     def keep(series: str | None) -> None:
         try:
@@ -219,19 +271,25 @@ def _renewed(keeper: Keeper, name: str, ask: Callable[[], Series], held: Series 
             log.debug("Zeus keeps no series: %s", error)
 
     try:
-        found = ask()
+        answer = ask()
     except Exception as error:
         keep(None)
-        if held is None or not isinstance(error, FAULTS):
+        # A mistake in the Connection is told at once; a service that is down is not.
+        if kept is None or not isinstance(error, FAULTS):
             raise
-        problem = error.without_value if isinstance(error, JobSpecError) else f"no answer ({problem_of(error)})"
-        log.warning("Zeus: the service of a signal gives nothing new; what it gave before counts. %s", problem)
-        return held
-    if held is not None and held.unit[:2] == found.unit[:2]:
-        found = held.merged(found)
-        found = replace(found, steps=tuple(step for step in found.steps if step.end_s > since_s))
-    keep(found.to_json())
-    return found
+        problem = f"no answer ({problem_of(error)})"
+        if isinstance(error, JobSpecError):
+            problem = error.without_value
+        log.warning(
+            "Zeus: the service of a signal gives nothing new; what it gave before counts. %s",
+            problem,
+        )
+        return kept
+    if kept is not None and kept.unit.is_like(answer.unit):
+        both = kept.merged(answer)
+        answer = replace(both, steps=tuple(step for step in both.steps if step.end_s > since_s))
+    keep(answer.to_json())
+    return answer
 
 
 def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s: float) -> Series:
@@ -240,29 +298,53 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
     if "tariff" in extra:
         return Tariff.parse(extra["tariff"]).series(start_s, end_s)
     if "preset" in extra:
-        given = extra["preset"]
-        services = [preset(name) for name in (given if isinstance(given, list) and given else [given])]
-        return reduce(Series.merged, [_asked(each, zone, host, key, start_s, end_s) for each in services])
-    if not extra.get("times") or not (extra.get("values") or extra.get("forecasts")):
-        remedy = 'name "preset", "tariff", or "url" or "file" with "times", "values" (or "forecasts") and "unit"'
-        raise JobSpecError.of("extra", sorted(map(str, extra)), "no signal", remedy)
-    named = {each.name: extra[each.name] for each in fields(Layout) if each.name in extra}
-    for name, value in named.items():
-        if name == "step_s" and not (is_number(value) and value > 0):
-            raise JobSpecError.of(name, value, "no length of a step", 'write the seconds as a number: "step_s": 3600')
-        if name != "step_s" and not isinstance(value, str):
-            raise JobSpecError.of(name, value, "no text", 'write a path or a column: "$.data[*].from"')
-    layout = Layout(**{"unit": "", **named})
+        names = extra["preset"]
+        if not isinstance(names, list) or not names:
+            names = [names]
+        services = [preset(name) for name in names]
+        answers = [
+            _asked(service, zone, host, key=key, start_s=start_s, end_s=end_s)
+            for service in services
+        ]
+        return reduce(Series.merged, answers)
+    layout = _layout(extra)
     if "file" in extra:
         name = str(extra["file"])
-        return parsed(_file(name), layout, zone=zone, source=os.path.basename(name))  # pages show it: no path
+        # pages show it: no path
+        return parsed(_file(name), layout, zone=zone, source=os.path.basename(name))
     key_header = str(extra.get("key_header", ""))
     service = Preset(host="", path=str(extra.get("url", "")), layout=layout, key_header=key_header)
-    return _asked(service, zone, "", key, start_s, end_s)
+    return _asked(service, zone, "", key=key, start_s=start_s, end_s=end_s)
 
 
-def _asked(service: Preset, zone: str, host: str, key: str, start_s: float, end_s: float) -> Series:
-    """Ask a service once. Its source is its host alone: a key may stand in the rest of its address."""
+def _layout(extra: Mapping[str, Any]) -> Layout:
+    """The places of times and values in the answer of a URL or a file. Raises JobSpecError."""
+    has_values = extra.get("values") or extra.get("forecasts")
+    if not extra.get("times") or not has_values:
+        remedy = (
+            'name "preset", "tariff", or "url" or "file" with "times", "values" (or "forecasts") '
+            'and "unit"'
+        )
+        raise JobSpecError.of("extra", sorted(map(str, extra)), "no signal", remedy)
+    named = {field.name: extra[field.name] for field in fields(Layout) if field.name in extra}
+    for name, value in named.items():
+        if name == "step_s":
+            if not is_number(value) or value <= 0:
+                remedy = 'write the seconds as a number: "step_s": 3600'
+                raise JobSpecError.of(name, value, "no length of a step", remedy)
+        elif not isinstance(value, str):
+            remedy = 'write a path or a column: "$.data[*].from"'
+            raise JobSpecError.of(name, value, "no text", remedy)
+    return Layout(**{"unit": "", **named})
+
+
+def _asked(
+    service: Preset, zone: str, host: str, *, key: str, start_s: float, end_s: float
+) -> Series:
+    """Ask a service once.
+
+    Its source is its host alone: a key may stand in the rest of its address.
+    """
     address = service.url(zone, start_s, end_s, host)
     headers = {"Accept": "application/json, text/csv", "User-Agent": "airflow-provider-zeus"}
     if service.key_header and key:
@@ -273,11 +355,17 @@ def _asked(service: Preset, zone: str, host: str, key: str, start_s: float, end_
 
 
 def _file(name: str) -> str:
-    """The text of a file below ``[zeus] signal_root``. Raises JobSpecError: it is elsewhere, or no plain file."""
+    """The text of a file below ``[zeus] signal_root``.
+
+    Raises JobSpecError: it is elsewhere, or no plain file.
+    """
     root = of_airflow("signal_root").strip() or airflow_home() / "signals"
     try:
         data = read_below(root, name, MOST_CHARACTERS)
     except ValueError as error:
-        remedy = "put it below [zeus] signal_root (empty: $AIRFLOW_HOME/signals), or set that to its folder"
+        remedy = (
+            "put it below [zeus] signal_root (empty: $AIRFLOW_HOME/signals), or set that to its "
+            "folder"
+        )
         raise JobSpecError.of("file", os.path.basename(name), str(error), remedy) from None
     return text_of(data)

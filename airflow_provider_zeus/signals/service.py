@@ -1,11 +1,14 @@
-"""Services: those that are known, and how one is asked. Whoever names a service may be hostile, or it itself.
+"""Services: those that are known, and how one is asked.
 
-Of the known ones addresses, limits and licences change: compare them with the service's own documents. ``{zone}``,
-``{start}`` and ``{end}`` (UTC) are filled in; a key stays in the Connection.
+A service may be hostile, and so may be who names it.
 
-A service is asked over HTTP, at addresses that are judged first. A name is resolved once, every address of it is
-judged, and one of these is connected to: a name that leads elsewhere a moment later is not asked again. TLS verifies
-the name all the same. Redirects are not followed: a key would go along.
+Addresses, limits and licences of the known ones change: compare them with the service's own
+documents. ``{zone}``, ``{start}`` and ``{end}`` (UTC) are filled in; a key stays in the Connection.
+
+A service is asked over HTTP, at addresses that are judged first. A name is resolved once, every
+address of it is judged, and one of these is connected to: a name that leads elsewhere a moment
+later is not asked again. TLS verifies the name all the same. Redirects are not followed: a key
+would go along.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPSConnection, IncompleteRead
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any
+from typing import Any, NamedTuple, Self
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 
@@ -29,13 +32,18 @@ from airflow_provider_zeus.signals.parse import Layout
 
 ANSWER_S = 5.0  # limit of one request, while nothing comes
 WHOLE_S = 12.0  # limit of one whole answer
-METADATA = frozenset(  # of services that tell a host its secrets, where they are not link-local as 169.254.169.254 is
+# Services that tell a host its secrets, beside the link-local ones such as 169.254.169.254
+METADATA = frozenset(
     map(
         ip_address,
         (
-            *("fd00:ec2::254", "fd00:ec2::23"),  # Amazon's, and that of the pods of its clusters
-            *("fd20:ce::254", "168.63.129.16"),  # Google's, Azure's
-            *("100.100.100.200", "192.0.0.192", "fd00:42::42"),  # Alibaba's, Oracle's, Scaleway's
+            "fd00:ec2::254",  # Amazon's
+            "fd00:ec2::23",  # that of the pods of its clusters
+            "fd20:ce::254",  # Google's
+            "168.63.129.16",  # Azure's
+            "100.100.100.200",  # Alibaba's
+            "192.0.0.192",  # Oracle's
+            "fd00:42::42",  # Scaleway's
         ),
     )
 )
@@ -52,10 +60,15 @@ class Preset:
     time_format: str = "%Y-%m-%dT%H:%MZ"  # of start and end; "ms": milliseconds since the epoch
 
     def url(self, zone: str, start_s: float, end_s: float, host: str = "") -> str:
-        """The address for a zone and a span. ``host``: another one, such as a mirror of one's own."""
+        """The address for a zone and a span.
+
+        ``host``: another one, such as a mirror of one's own.
+        """
         path = self.path
-        for name, value in (("zone", zone), ("start", self._time(start_s)), ("end", self._time(end_s))):
-            path = path.replace("{" + name + "}", quote(value, safe=""))  # other braces are the address's own
+        values = {"zone": zone, "start": self._time(start_s), "end": self._time(end_s)}
+        for name, value in values.items():
+            # other braces are the address's own
+            path = path.replace("{" + name + "}", quote(value, safe=""))
         return (host or self.host).rstrip("/") + path
 
     def _time(self, time_s: float) -> str:
@@ -64,6 +77,20 @@ class Preset:
         return datetime.fromtimestamp(time_s, UTC).strftime(self.time_format)
 
 
+_ELECTRICITY_MAPS = Preset(
+    host="https://api.electricitymaps.com",
+    path="/v3/carbon-intensity/history?zone={zone}",
+    layout=Layout(
+        times="$.history[*].datetime",
+        values="$.history[*].carbonIntensity",
+        estimated="$.history[*].isEstimated",
+        step_at="$.temporalGranularity",
+        step_s=3600.0,
+        zone_at="$.zone",
+        unit="g/kWh",
+    ),
+    key_header="auth-token",
+)
 PRESETS = {
     "energy-charts": Preset(
         host="https://api.energy-charts.info",
@@ -81,32 +108,17 @@ PRESETS = {
             unit="g/kWh",
         ),
     ),
-    "electricity-maps": Preset(
-        host="https://api.electricitymaps.com",
-        path="/v3/carbon-intensity/history?zone={zone}",
-        layout=Layout(
-            times="$.history[*].datetime",
-            values="$.history[*].carbonIntensity",
-            estimated="$.history[*].isEstimated",
-            step_at="$.temporalGranularity",
-            step_s=3600.0,
-            zone_at="$.zone",
-            unit="g/kWh",
-        ),
-        key_header="auth-token",
-    ),
-    "electricity-maps-forecast": Preset(
-        host="https://api.electricitymaps.com",
+    "electricity-maps": _ELECTRICITY_MAPS,
+    "electricity-maps-forecast": replace(
+        _ELECTRICITY_MAPS,
         path="/v3/carbon-intensity/forecast?zone={zone}",
-        layout=Layout(
+        layout=replace(
+            _ELECTRICITY_MAPS.layout,
             times="$.forecast[*].datetime",
+            values="",
             forecasts="$.forecast[*].carbonIntensity",
-            step_at="$.temporalGranularity",
-            step_s=3600.0,
-            zone_at="$.zone",
-            unit="g/kWh",
+            estimated="",
         ),
-        key_header="auth-token",
     ),
     "awattar": Preset(
         host="https://api.awattar.de",
@@ -122,7 +134,8 @@ PRESETS = {
     ),
     "carbon-aware-sdk": Preset(
         host="http://127.0.0.1:5073",
-        path="/emissions/forecasts/current?location={zone}",  # of all that is forecast: it refuses times outside of it
+        # of all that is forecast: it refuses times outside of it
+        path="/emissions/forecasts/current?location={zone}",
         layout=Layout(
             times="$[*].forecastData[*].timestamp",
             forecasts="$[*].forecastData[*].value",
@@ -131,73 +144,120 @@ PRESETS = {
     ),
 }
 for _name in ("electricity-maps", "electricity-maps-forecast"):  # v4 answers with the same names
-    PRESETS[f"{_name}-v4"] = replace(PRESETS[_name], path=PRESETS[_name].path.replace("/v3/", "/v4/"))
+    PRESETS[f"{_name}-v4"] = replace(
+        PRESETS[_name], path=PRESETS[_name].path.replace("/v3/", "/v4/")
+    )
 
 
 def preset(name: object) -> Preset:
     """The preset of a name. Raises JobSpecError that lists the known ones."""
-    found = PRESETS.get(name) if isinstance(name, str) else None
-    if found is None:
-        raise JobSpecError.of("preset", name, "not known", f"use one of {', '.join(sorted(PRESETS))}")
-    return found
+    if isinstance(name, str) and name in PRESETS:
+        return PRESETS[name]
+    raise JobSpecError.of("preset", name, "not known", f"use one of {', '.join(sorted(PRESETS))}")
 
 
-def answer_of(address: str, headers: dict[str, str], most_bytes: int, *, allow_local: bool) -> bytes:
-    """What a service answers, up to ``most_bytes`` and one more.
+def answer_of(
+    address: str, headers: dict[str, str], most_bytes: int, *, allow_local: bool
+) -> bytes:
+    """The answer of a service, up to ``most_bytes`` and one more.
 
-    Raises JobSpecError: no address of HTTP, or one that is not to be asked; of the address it repeats the scheme alone.
-    Raises OSError, ValueError, HTTPException: there is no answer; their texts may hold parts of the address.
+    Raises JobSpecError: no address of HTTP, or one that is not to be asked; of the address it
+    repeats the scheme alone. Raises OSError, ValueError, HTTPException: there is no answer; their
+    texts may hold parts of the address.
 
     :param allow_local: whether a service of this host may be asked.
     """
-    scheme, colon, _ = address.partition("://")
-    shown = scheme + "://..." if colon and scheme.isalpha() else "..."
-    if not address.startswith(("https://", "http://")):
-        raise JobSpecError.of("url", shown, "not http", 'write "https://..."')
-    if not address.isprintable() or " " in address:
-        raise JobSpecError.of("url", shown, "its address holds a space", 'write it as "%20"')
-    parts = urlsplit(address)
-    if not parts.hostname or "@" in parts.netloc or "\\" in address:  # other readers would see another host
-        raise JobSpecError.of("url", shown, "no plain host", 'write "https://host/path", with the key as password')
+    place = _Place.of(address)
     request = urllib.request.Request(address, headers=headers)  # noqa: S310 - checked above
-    port = parts.port or (443 if scheme == "https" else 80)
-    if scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(request.host):
-        try:
-            judged(parts.hostname, port, shown, allow_local=allow_local)
-        except OSError:  # the proxy alone may know a name, but no other way to write an address
-            if not patterns.fullmatch(r"([a-z0-9_-]+\.)*[a-z][a-z0-9_-]*", parts.hostname):
-                raise
-        with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
-            return _whole(answer, most_bytes)
-    kind = _SecureConnection if scheme == "https" else _Connection
-    connection = kind(parts.hostname, port, timeout=ANSWER_S)
-    connection.addresses = judged(parts.hostname, port, shown, allow_local=allow_local)
+    proxies = urllib.request.getproxies()
+    if place.scheme in proxies and not urllib.request.proxy_bypass(request.host):
+        return _answer_of_proxy(request, place, most_bytes, allow_local=allow_local)
+    is_secure = place.scheme == "https"
+    connection_class = _SecureConnection if is_secure else _Connection
+    connection = connection_class(place.host, place.port, timeout=ANSWER_S)
+    connection.addresses = judged(place.host, place.port, place.shown, allow_local=allow_local)
+    # A timeout of the socket bounds each wait, not all of them: a slow body would last for ever.
     late = threading.Timer(WHOLE_S, lambda: peer.shutdown(socket.SHUT_RDWR))
     late.daemon = True
     try:
         connection.connect()
         peer = connection.sock  # the connection forgets it once the answer has begun
         begun_s = time.monotonic()
+        # The timeout of a socket counts from byte to byte: a slow drip would never end.
         late.start()
-        target = (parts.path or "/") + ("?" + parts.query if parts.query else "")
-        connection.request("GET", target, headers={**headers, "Connection": "close"})
-        with connection.getresponse() as said:
-            if not 200 <= said.status < 300:
-                raise HTTPError(shown, said.status, said.reason, said.headers, None)
-            whole = _whole(said, most_bytes)
+        connection.request("GET", place.target, headers={**headers, "Connection": "close"})
+        with connection.getresponse() as answer:
+            if not 200 <= answer.status < 300:
+                raise HTTPError(place.shown, answer.status, answer.reason, answer.headers, None)
+            body = _body(answer, most_bytes)
         if time.monotonic() >= begun_s + WHOLE_S:
             raise TimeoutError  # it may have been cut
-        return whole
+        return body
     finally:
         late.cancel()
         connection.close()
 
 
-def _whole(said: Any, most_bytes: int) -> bytes:
-    """The body of an answer, up to ``most_bytes`` and one more. Raises IncompleteRead where less came than was said."""
-    body = bytes(said.read(most_bytes + 1))
-    if len(body) <= most_bytes and said.length:
-        raise IncompleteRead(body, said.length)
+class _Place(NamedTuple):
+    """The target of an address."""
+
+    scheme: str  # http | https
+    host: str
+    port: int
+    target: str  # path and query
+    shown: str  # all that errors may repeat of the address
+
+    @classmethod
+    def of(cls, address: str) -> Self:
+        """The parts of an address.
+
+        Raises JobSpecError if it is none of HTTP, or readers may differ about its host.
+        """
+        scheme, colon, _ = address.partition("://")
+        shown = "..."
+        if colon and scheme.isalpha():
+            shown = f"{scheme}://..."
+        if not address.startswith(("https://", "http://")):
+            raise JobSpecError.of("url", shown, "not http", 'write "https://..."')
+        if not address.isprintable() or " " in address:
+            raise JobSpecError.of("url", shown, "its address holds a space", 'write it as "%20"')
+        parts = urlsplit(address)
+        # Two parsers that differ about the host would let a judged address lead elsewhere.
+        has_other_readings = "@" in parts.netloc or "\\" in address
+        if not parts.hostname or has_other_readings:
+            raise JobSpecError.of(
+                "url", shown, "no plain host", 'write "https://host/path", with the key as password'
+            )
+        usual_port = 443 if scheme == "https" else 80
+        target = parts.path or "/"
+        if parts.query:
+            target += f"?{parts.query}"
+        return cls(scheme, parts.hostname, parts.port or usual_port, target, shown)
+
+
+def _answer_of_proxy(
+    request: urllib.request.Request, place: _Place, most_bytes: int, *, allow_local: bool
+) -> bytes:
+    """The answer of a service by the proxy of this host."""
+    try:
+        judged(place.host, place.port, place.shown, allow_local=allow_local)
+    except OSError:
+        # The proxy alone may know a name. Any other way to write an address is refused.
+        if not patterns.fullmatch(r"([a-z0-9_-]+\.)*[a-z][a-z0-9_-]*", place.host):
+            raise
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=ANSWER_S) as answer:
+        return _body(answer, most_bytes)
+
+
+def _body(answer: Any, most_bytes: int) -> bytes:
+    """The body of an answer, up to ``most_bytes`` and one more.
+
+    Raises IncompleteRead if less came than announced.
+    """
+    body = bytes(answer.read(most_bytes + 1))
+    # A cut answer may still be JSON that can be read, with fewer hours.
+    if len(body) <= most_bytes and answer.length:
+        raise IncompleteRead(body, answer.length)
     return body
 
 
@@ -216,29 +276,53 @@ def problem_of(error: BaseException) -> str:
         422: "the request is refused: its zone, span or path",
         429: "too many requests: ask less often, by one Connection for all jobs",
     }
-    kind = kinds.get(error.code, "the request is refused" if error.code < 500 else "the service itself is at fault")
-    if 300 <= error.code < 400:
-        kind = "it redirects, which is not followed, since the key would go along: name where it leads to"
+    kind = "the request is refused"
+    if error.code in kinds:
+        kind = kinds[error.code]
+    elif error.code >= 500:
+        kind = "the service itself is at fault"
+    elif 300 <= error.code < 400:
+        kind = (
+            "it redirects, which is not followed, since the key would go along: name where it "
+            "leads to"
+        )
     return f"HTTP {error.code}: {kind}"
 
 
 def judged(host: str, port: int, shown: str, *, allow_local: bool) -> list[str]:
-    """All addresses of a host. Raises OSError where it has none, JobSpecError where one of them is not to be asked."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    """All addresses of a host.
+
+    Raises OSError if it has none, JobSpecError if one of them is not to be asked.
+    """
+    # The name is looked up once, and these addresses are connected to: a second look could differ.
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(socket_address[0]) for *_, socket_address in entries))
     for text in addresses:
-        for each in meant(ip_address(text.partition("%")[0])):
-            if each.is_link_local or each in METADATA:
-                problem = "its host is link-local, or a metadata service of a cloud, which no signal may ask"
-                raise JobSpecError.of("url", shown, problem, "name the service that has the prices or intensities")
-            if not allow_local and is_of_this_host(each):
-                remedy = "set [zeus] signal_allow_local = True where such a service is meant, or name another host"
+        without_scope = text.partition("%")[0]
+        for address in meant(ip_address(without_scope)):
+            # Metadata services of clouds hand out keys to whoever asks from the host.
+            if address.is_link_local or address in METADATA:
+                problem = (
+                    "its host is link-local, or a metadata service of a cloud, which no signal may "
+                    "ask"
+                )
+                raise JobSpecError.of(
+                    "url", shown, problem, "name the service that has the prices or intensities"
+                )
+            # Services of the host itself often trust their own host without a password.
+            if not allow_local and is_of_this_host(address):
+                remedy = (
+                    "set [zeus] signal_allow_local = True where such a service is meant, or name "
+                    "another host"
+                )
                 raise JobSpecError.of("url", shown, "its host is the worker's own", remedy)
     return addresses
 
 
 def is_of_this_host(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address leads to this host: a loopback one, or one of its networks, to which this process can bind."""
+    """Whether an address leads to this host: a loopback one, or one of its networks, to which
+    this process can bind.
+    """
     if address.is_loopback or address.is_unspecified:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -256,7 +340,9 @@ def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]
         return [address]
     packed = address.packed
     within: list[bytes] = []
-    mapped, translated, nat64 = bytes(10) + b"\xff\xff", bytes(8) + b"\xff\xff\0\0", b"\0\x64\xff\x9b"
+    mapped = bytes(10) + b"\xff\xff"
+    translated = bytes(8) + b"\xff\xff\0\0"
+    nat64 = b"\0\x64\xff\x9b"
     isatap = (b"\0\0\x5e\xfe", b"\2\0\x5e\xfe")
     if packed[:12] in (bytes(12), mapped, translated, nat64 + bytes(8)) or packed[8:12] in isatap:
         within.append(packed[12:])
@@ -264,23 +350,24 @@ def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]
         within.append(packed[2:6])
     if packed[:4] == b"\x20\x01\0\0":  # Teredo: its server; its client, inverted
         within += [packed[4:8], bytes(byte ^ 0xFF for byte in packed[12:])]
-    if packed[:6] == nat64 + b"\0\1":  # NAT64 of one's own: prefixes of 48, 56, 64 and 96 bits (RFC 6052)
+    # NAT64 of one's own: prefixes of 48, 56, 64 and 96 bits (RFC 6052)
+    if packed[:6] == nat64 + b"\0\1":
         spread = packed[:8] + packed[9:]
         within += filter(any, [packed[12:], *(spread[at : at + 4] for at in (6, 7, 8))])
     return [address, *map(IPv4Address, within)]
 
 
 class _Connection(HTTPConnection):
-    """Connects to addresses that were judged, not to where the name leads by then."""
+    """Connects to addresses that were judged, not to those that the name has by then."""
 
     addresses: Sequence[str] = ()
 
     def connect(self) -> None:
         """Connect to the first address that answers. Raises OSError."""
         refused: OSError = OSError("no address")
-        for each in self.addresses:
+        for address in self.addresses:
             try:
-                self.sock = socket.create_connection((each, self.port), self.timeout)
+                self.sock = socket.create_connection((address, self.port), self.timeout)
             except OSError as error:
                 refused = error
             else:
@@ -289,7 +376,9 @@ class _Connection(HTTPConnection):
 
 
 class _SecureConnection(HTTPSConnection, _Connection):
-    """The same with TLS: ``HTTPSConnection.connect`` calls the one above, then verifies the host's name."""
+    """The same with TLS: ``HTTPSConnection.connect`` calls the one above, then verifies the
+    host's name.
+    """
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -1,10 +1,13 @@
-"""A static tariff: prices by month, day and hour in a time zone, as most contracts have them. Pure, no network.
+"""A static tariff: prices by month, day and hour in a time zone, as most contracts have them.
 
-``{"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31,
-"rules": [{"days": "mon-fri", "hours": "17-21", "months": "10-03", "value": 0.42}, {"hours": "22-06", "value": 0.24}]}``
+Pure, no network.
 
-The first rule that holds counts. Hours, days and months are lists of entries and ranges, as ``"mon,wed-fri"``. A range
-may wrap; an end hour is exclusive. Local time, so that both days of a change of the clock are right.
+``{"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.31, "rules": [{"days": "mon-fri",
+"hours": "17-21", "months": "10-03", "value": 0.42}, {"hours": "22-06", "value": 0.24}]}``
+
+The first rule that holds counts. Hours, days and months are lists of entries and ranges, as
+``"mon,wed-fri"``. A range may wrap; an end hour is exclusive. Local time, so that both days of a
+change of the clock are right.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 from airflow_provider_zeus.units import S_PER_H
 
-_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")  # or their first three letters
+# or their first three letters
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _RANGES = {"months": (1, 12), "days": (0, 6), "hours": (0, 23)}  # first and last entry
 _EXAMPLES = {"months": "10-03", "days": "mon,wed-fri", "hours": "22-06"}
 
@@ -37,7 +41,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Rules, and the price where none holds."""
+    """Rules, and the price if none of them holds."""
 
     zone: ZoneInfo
     unit: Unit
@@ -45,24 +49,25 @@ class Tariff:
     rules: tuple[Rule, ...]
 
     @classmethod
-    def parse(cls, spec: object, *, most_rules: int = 100) -> Self:
-        """Parse the tariff's JSON object. Raises JobSpecError that names field, value and remedy."""
+    def parse(cls, spec: object) -> Self:
+        """Parse the tariff's JSON object.
+
+        Raises JobSpecError that names field, value and remedy.
+        """
         if not isinstance(spec, Mapping):
-            raise JobSpecError.of("tariff", spec, "not a JSON object", "give timezone, unit, default and rules")
-        _known("tariff", spec, {"timezone", "unit", "default", "rules"})
+            raise JobSpecError.of(
+                "tariff", spec, "not a JSON object", "give timezone, unit, default and rules"
+            )
+        _refuse_others("tariff", spec, {"timezone", "unit", "default", "rules"})
         rules = spec.get("rules", [])
-        if not isinstance(rules, list) or len(rules) > most_rules:
-            raise JobSpecError.of("rules", rules, f"not a list of at most {most_rules} rules", "write it as a list")
-        unit, name = Unit.parse(spec.get("unit")), spec.get("timezone")
-        try:
-            zone = ZoneInfo(name) if isinstance(name, str) and name else None
-        except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-            zone = None
-        if zone is None:
-            remedy = 'name one of the IANA database, such as "Europe/Berlin"'
-            raise JobSpecError.of("timezone", name, "not known", remedy)
+        # A DAG file writes it: each page and run would go through all of its rules.
+        if not isinstance(rules, list) or len(rules) > 100:
+            raise JobSpecError.of(
+                "rules", rules, "not a list of at most 100 rules", "write it as a list"
+            )
+        unit = Unit.parse(spec.get("unit"))
         return cls(
-            zone=zone,
+            zone=_zone(spec.get("timezone")),
             unit=unit,
             default=_value("default", spec.get("default"), unit),
             rules=tuple(_rule(i, rule, unit) for i, rule in enumerate(rules, start=1)),
@@ -71,16 +76,22 @@ class Tariff:
     def at(self, time_s: float) -> float:
         """The price at a time [s since the epoch], in ``unit.name``."""
         local = datetime.fromtimestamp(time_s, self.zone)
-        month, day, hour = local.month, local.weekday(), local.hour
-        holding = (r for r in self.rules if month in r.months and day in r.days and hour in r.hours)
-        return next((rule.value for rule in holding), self.default)
+        month = local.month
+        day = local.weekday()
+        hour = local.hour
+        for rule in self.rules:
+            if month in rule.months and day in rule.days and hour in rule.hours:
+                return rule.value
+        return self.default
 
     def series(self, start_s: float, end_s: float) -> Series:
-        """The prices of the local hours that lie in ``start_s`` to ``end_s``, whole or in part: a step for each.
+        """The prices of the local hours that lie in ``start_s`` to ``end_s``, whole or in part: a
+        step for each.
 
-        Raises JobSpecError where that is too long.
+        Raises JobSpecError if that is too long.
         """
-        steps, at_s = [], start_s - _into_hour_s(start_s, self.zone)
+        steps = []
+        at_s = start_s - _into_hour_s(start_s, self.zone)
         while at_s < end_s:
             until_s = at_s + S_PER_H - _into_hour_s(at_s, self.zone)
             steps.append(Step(at_s, until_s, self.at(at_s)))
@@ -94,18 +105,31 @@ def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:
     return local.minute * 60 + local.second + time_s - math.floor(time_s)
 
 
-def _known(where: str, spec: Mapping[str, Any], fields: set[str]) -> None:
+def _zone(name: object) -> ZoneInfo:
+    """The time zone of a name. Raises JobSpecError."""
+    remedy = 'name one of the IANA database, such as "Europe/Berlin"'
+    if not isinstance(name, str) or not name:
+        raise JobSpecError.of("timezone", name, "not known", remedy)
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        raise JobSpecError.of("timezone", name, "not known", remedy) from None
+
+
+def _refuse_others(part: str, spec: Mapping[str, Any], fields: set[str]) -> None:
+    """Raise JobSpecError if a part of the tariff has another field than these."""
     for name in spec:
         if name not in fields:
-            raise JobSpecError.of(
-                f"{where}: {str(name)[:40]}", "...", "no such field", f"use {', '.join(sorted(fields))}"
-            )
+            field = f"{part}: {str(name)[:40]}"
+            raise JobSpecError.of(field, "...", "no such field", f"use {', '.join(sorted(fields))}")
 
 
 def _value(field: str, value: object, unit: Unit) -> float:
     """A value in ``unit.name``. Raises JobSpecError."""
     if not is_number(value):
-        raise JobSpecError.of(field, value, "not a finite number", "give the price in the tariff's unit")
+        raise JobSpecError.of(
+            field, value, "not a finite number", "give the price in the tariff's unit"
+        )
     if not unit.can_have(value):
         raise JobSpecError.of(field, value, "a negative carbon intensity", "give 0 or more")
     return float(value) * unit.factor
@@ -113,8 +137,10 @@ def _value(field: str, value: object, unit: Unit) -> float:
 
 def _rule(number: int, rule: object, unit: Unit) -> Rule:
     if not isinstance(rule, Mapping):
-        raise JobSpecError.of(f"rule {number}", rule, "not a JSON object", 'write {"hours": "22-06", "value": 0.24}')
-    _known(f"rule {number}", rule, {"days", "hours", "months", "value"})
+        raise JobSpecError.of(
+            f"rule {number}", rule, "not a JSON object", 'write {"hours": "22-06", "value": 0.24}'
+        )
+    _refuse_others(f"rule {number}", rule, {"days", "hours", "months", "value"})
     return Rule(
         value=_value(f"rule {number}: value", rule.get("value"), unit),
         months=_span(number, "months", rule),
@@ -124,7 +150,8 @@ def _rule(number: int, rule: object, unit: Unit) -> Rule:
 
 
 def _span(number: int, field: str, rule: Mapping[str, Any]) -> frozenset[int]:
-    """The months, days or hours of a field: names or numbers and ranges of them, as ``"mon,wed-fri"``.
+    """The months, days or hours of a field: names or numbers and ranges of them, as
+    ``"mon,wed-fri"``.
 
     A missing field is the whole range. Raises JobSpecError.
     """
@@ -140,7 +167,7 @@ def _span(number: int, field: str, rule: Mapping[str, Any]) -> frozenset[int]:
 
 
 def _part(field: str, text: str) -> frozenset[int]:
-    """``"10-03"`` or ``"5"``, over the end where it wraps. Raises ValueError."""
+    """``"10-03"`` or ``"5"``, over the end if it wraps. Raises ValueError."""
     first, last = _RANGES[field]
     count = last - first + 1
     start_text, dash, end_text = text.partition("-")
@@ -158,7 +185,9 @@ def _entry(field: str, text: str) -> int:
     word = text.strip().lower()
     if field == "days":
         return [word in (day, day[:3]) for day in _DAYS].index(True)
+    if not word.isascii() or not word.isdecimal():
+        raise ValueError(text)
     first, last = _RANGES[field]
-    if not word.isascii() or not word.isdecimal() or not first <= int(word) <= last:
+    if not first <= int(word) <= last:
         raise ValueError(text)
     return int(word)

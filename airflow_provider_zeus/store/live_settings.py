@@ -1,6 +1,8 @@
-"""Live settings of a job: Variable ``zeus-settings:<job>``, as ``{"eta": 0.8, "pause_exploration": true}``.
+"""Live settings of a job: Variable ``zeus-settings:<job>``, as ``{"eta": 0.8, "pause_exploration":
+true}``.
 
-A training never fails because of them: a setting that cannot be used is named in a warning and ignored.
+A training never fails because of them: a setting that cannot be used is named in a warning and
+ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import StoreError
@@ -17,6 +19,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model import job_checks as kinds
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import EXCLUDED, Trial
+from airflow_provider_zeus.model.wire import without_none
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.units import time_text
 
@@ -29,139 +32,199 @@ ReadText = Callable[[str], str | None]  # Variable key -> its text, None when th
 
 SETTINGS = "zeus-settings"
 CHANGED = "changed"  # beside the settings: who changed them last, what, and when; no setting
-_CHANGES: dict[str, tuple[Any, str, str]] = {  # setting -> its type, how a new value and its removal are recorded
-    "eta": (kinds.Eta, "eta set to {}", "eta removed"),
-    "job_version": (kinds.Name, "job reset (job_version {})", "job_version removed"),
-    "pause_exploration": (kinds.Flag, "exploration paused", "exploration resumed"),
-    "pin_batch_size": (kinds.OneOrMore, "batch size pinned to {}", "batch size unpinned"),
-    EXCLUDED: (kinds.TrialNumbers, "trials {} teach nothing", "all runs teach again"),
-    "audit_after": (kinds.NoneOrMore, "default to be measured in the next run", "audit withdrawn"),
+
+
+class _Setting(NamedTuple):
+    """A live setting: its type, and how a new value and its removal are recorded."""
+
+    kind: Any
+    changed: str
+    removed: str
+
+
+_CHANGES = {
+    "eta": _Setting(kinds.Eta, "eta set to {}", "eta removed"),
+    "job_version": _Setting(kinds.Name, "job reset (job_version {})", "job_version removed"),
+    "pause_exploration": _Setting(kinds.Flag, "exploration paused", "exploration resumed"),
+    "pin_batch_size": _Setting(kinds.OneOrMore, "batch size pinned to {}", "batch size unpinned"),
+    EXCLUDED: _Setting(kinds.TrialNumbers, "other runs teach nothing", "all runs teach again"),
+    "audit_after": _Setting(
+        kinds.NoneOrMore, "default to be measured in the next run", "audit withdrawn"
+    ),
 }
 
-ZEUS_CHOOSES = {"pause_exploration": None, "pin_batch_size": None}  # the changes that end a pause and a pin
+# the changes that end a pause and a pin
+ZEUS_CHOOSES = {"pause_exploration": None, "pin_batch_size": None}
 
 
 def variable_key(prefix: str, name: str) -> str:
-    """Key of a Variable about ``name``: the name itself where Airflow accepts it everywhere, else its hash.
+    """Key of a Variable about ``name``: the name itself if Airflow accepts it everywhere, else its
+    hash.
 
-    A Variable's key has at most 250 characters and is not quoted in the path of the Execution API. A key with a word
-    like ``token`` in it makes Airflow mask the whole value in each log line, so the log of a job must not have one;
-    settings are short and written by people, so theirs may.
+    A Variable's key has at most 250 characters and is not quoted in the path of the Execution API.
+    A key with a word like ``token`` in it makes Airflow mask the whole value in each log line, so
+    the log of a job must not have one; settings are short and written by people, so theirs may.
     """
     hidden = "(?i)key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string"
-    plain = patterns.fullmatch(r"[A-Za-z0-9._-]{1,160}", name)
-    if plain and (prefix == SETTINGS or not patterns.search(hidden, name)):
+    is_masked = prefix != SETTINGS and patterns.search(hidden, name) is not None
+    if patterns.fullmatch(r"[A-Za-z0-9._-]{1,160}", name) and not is_masked:
         return f"{prefix}:{name}"
-    return f"{prefix}:~{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:40]}"
+    # Airflow masks and limits the keys of Variables, so an odd name is hashed.
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{prefix}:~{digest[:40]}"
 
 
 def read_settings(
-    read: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None
+    read_text: ReadText | None, job_id: str, batch_sizes: Sequence[int] | None = None
 ) -> dict[str, Any] | None:
-    """Usable settings of a job; None where Airflow does not give them. Raises nothing.
+    """Usable settings of a job; None if Airflow does not give them. Raises nothing.
 
     :param batch_sizes: None: a pinned size is not compared with them.
     """
-    if read is None:
+    if read_text is None:
         return {}
     key = variable_key(SETTINGS, job_id)
     try:
-        found, problem = parsed(read(key))
+        settings, problem = parsed(read_text(key))
     except Exception as error:  # of Airflow or of the network: settings must not fail a training
         log.warning("Live settings in Variable %r cannot be read: %s", key, error)
         return None
-    if found is None:
-        log.warning("Live settings in Variable %r are ignored: %s. Correct its text or delete it.", key, problem)
+    # A setting that is half understood could pin a size that nobody meant: none is used.
+    if settings is None:
+        log.warning(
+            "Live settings in Variable %r are ignored: %s. Correct its text or delete it.",
+            key,
+            problem,
+        )
         return {}
-    return _usable(found, key, batch_sizes)
+    return _usable(settings, key, batch_sizes)
 
 
-def last_known(trials: Sequence[Trial], job_id: str, batch_sizes: Sequence[int], now_s: float) -> dict[str, Any]:
-    """The settings that were read last, for a decision for which they could not be: a pin may stand in them.
+def last_known(
+    trials: Sequence[Trial], job_id: str, batch_sizes: Sequence[int], now_s: float
+) -> dict[str, Any]:
+    """The settings that were read last, for a decision for which they could not be: a pin may stand
+    in them.
 
     :param trials: the newest of the job.
     :param now_s: seconds since the epoch.
     """
-    decided = [t for t in trials if t.decision.settings is not None]
+    decided = [trial for trial in trials if trial.decision.settings is not None]
     if not decided:
-        log.warning("No live setting of %s is known from before; the run goes on without.", visible(job_id))
+        log.warning(
+            "No live setting of %s is known from before; the run goes on without.", visible(job_id)
+        )
         return {}
-    last = next(t for t in decided if t.key.ti_id == decided[-1].key.ti_id)  # the first attempt of that decision
-    age = time_text(max(now_s - last.opened_at, 0.0))
-    found = _usable(dict(last.decision.settings or {}), variable_key(SETTINGS, job_id), batch_sizes)
-    held = ", ".join(f"{name} = {value}" for name, value in found.items()) or "none was set"
-    log.warning("Zeus uses the live settings as trial %d knew them, %s ago: %s.", last.number, age, visible(held))
-    return found if "pin_batch_size" not in found else {**found, "pinned_by": f"a live setting, as read {age} ago"}
+    *_, newest = decided
+    # the first attempt of that decision
+    first, *_ = (trial for trial in decided if trial.key.ti_id == newest.key.ti_id)
+    age = time_text(max(now_s - first.opened_at, 0.0))
+    stored = dict(first.decision.settings or {})
+    settings = _usable(stored, variable_key(SETTINGS, job_id), batch_sizes)
+    shown = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    log.warning(
+        "Zeus uses the live settings as the run before knew them, %s ago: %s.",
+        age,
+        visible(shown or "none was set"),
+    )
+    if "pin_batch_size" in settings:
+        settings["pinned_by"] = f"a live setting, as read {age} ago"
+    return settings
 
 
-def _usable(found: Mapping[str, Any], key: str, batch_sizes: Sequence[int] | None) -> dict[str, Any]:
+def _usable(
+    found: Mapping[str, Any], key: str, batch_sizes: Sequence[int] | None
+) -> dict[str, Any]:
     usable = {}
     for name, value in found.items():
         if name == CHANGED:
             continue
-        if unusable := _problem(name, value, batch_sizes):
-            shown = repr(value) if isinstance(value, int | float) else "..."  # a text may hold a password
-            log.warning("Live setting %s = %s in Variable %r is ignored: %s", name, shown, key, unusable)
-        else:
+        problem = _problem(name, value, batch_sizes)
+        if problem is None:
             usable[name] = value
+            continue
+        # a text may hold a password
+        shown = repr(value) if isinstance(value, int | float) else "..."
+        log.warning("Live setting %s = %s in Variable %r is ignored: %s", name, shown, key, problem)
     return usable
 
 
 def last_change(text: str | None) -> dict[str, Any]:
-    """The last recorded change of the settings: ``by``, ``at`` (ISO 8601, UTC), ``what``; empty where there is none."""
-    found = (parsed(text)[0] or {}).get(CHANGED)
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) for name in ("by", "at", "what")):
+    """The last recorded change of the settings: ``by``, ``at`` (ISO 8601, UTC), ``what``; else
+    empty.
+    """
+    settings, _ = parsed(text)
+    change = (settings or {}).get(CHANGED)
+    if not isinstance(change, dict):
         return {}
-    return {name: truncated(found[name]) for name in ("by", "at", "what")}
+    names = ("by", "at", "what")
+    if not all(isinstance(change.get(name), str) for name in names):
+        return {}
+    return {name: truncated(change[name]) for name in names}
 
 
 def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The Variable of a job after ``changes`` (None removes a setting); anything else in it stays.
 
-    Raises StoreError where the text is no JSON object: a person wrote it, so it is not overwritten.
+    Raises StoreError if the text is no JSON object: a person wrote it, so it is not overwritten.
     """
-    found, problem = parsed(text)
-    if found is None:
+    before, problem = parsed(text)
+    if before is None:
         raise StoreError(  # without the text, which may hold a password
-            f"Variable {variable_key(SETTINGS, job_id)!r} is no JSON object ({problem}), so nothing in it is used and "
-            "it is not overwritten. Correct it under Admin, Variables, or delete it; then try again."
+            f"Variable {variable_key(SETTINGS, job_id)!r} is no JSON object ({problem}), so "
+            "nothing "
+            "in it is used and it is not overwritten. Correct it under Admin, Variables, or delete "
+            "it; then try again."
         )
-    others = {name: value for name, value in found.items() if name not in changes}
-    return others | {name: value for name, value in changes.items() if value is not None}
+    others = {name: value for name, value in before.items() if name not in changes}
+    return others | without_none(changes)
 
 
-def write_settings(variables: AirflowVariables, job_id: str, changes: Mapping[str, Any], *, by: str) -> dict[str, str]:
-    """Change live settings of a job (None removes one) and record who did it, when, and what changed.
+def write_settings(
+    variables: AirflowVariables, job_id: str, changes: Mapping[str, Any], *, by: str
+) -> dict[str, str]:
+    """Change live settings of a job (None removes one) and record who did it, when, and the change
+    changed.
 
-    Returns the record, as :func:`last_change` reads it. Raises StoreError: the Variable cannot be read, holds no JSON
-    object, or does not keep the change.
+    Returns the record, as :func:`last_change` reads it. Raises StoreError: the Variable cannot be
+    read, holds no JSON object, or does not keep the change.
     """
     key = variable_key(SETTINGS, job_id)
-    what = ", ".join(_CHANGES[name][2 if value is None else 1].format(value) for name, value in changes.items())
-    change = {"by": by, "at": datetime.now(UTC).isoformat(timespec="seconds"), "what": what}
+    texts = []
+    for name, value in changes.items():
+        setting = _CHANGES[name]
+        texts.append(setting.removed if value is None else setting.changed.format(value))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    change = {"by": by, "at": now, "what": ", ".join(texts)}
     text = json.dumps(after_change(job_id, variables.get(key), {**changes, CHANGED: change}))
     variables.set(key, text)
     if variables.get(key) != text:
         raise StoreError(
-            f"Variable {key!r} does not keep what is written to it: it is defined in the environment or in a secrets "
-            "backend, or another user changed it at the same time. Change it there, or try again."
+            f"Variable {key!r} does not keep what is written to it: it is defined in the "
+            "environment "
+            "or in a secrets backend, or another user changed it at the same time. Change it "
+            "there, "
+            "or try again."
         )
     return change
 
 
 def copy_settings(variables: AirflowVariables, old: str, new: str) -> bool:
-    """Give the live settings of a job to another name too; return whether there was something to copy.
+    """Give the live settings of a job to another name too; return whether there was something to
+    copy.
 
-    Raises StoreError where the other name has settings of its own, or does not keep the copy.
+    Raises StoreError if the other name has settings of its own, or does not keep the copy.
     """
-    key, other = variable_key(SETTINGS, old), variable_key(SETTINGS, new)
-    text, there = variables.get(key), variables.get(other)
-    if text is None or text == there or old == new:
+    key = variable_key(SETTINGS, old)
+    other = variable_key(SETTINGS, new)
+    text = variables.get(key)
+    there = variables.get(other)
+    if old == new or text in (None, there):
         return False
     if there is not None:
         raise StoreError(
-            f"Both {old!r} and {new!r} have live settings. Delete those that do not count: airflow variables delete "
-            f"{key}, or airflow variables delete {other}; then try again."
+            f"Both {old!r} and {new!r} have live settings. Delete those that do not count: airflow "
+            f"variables delete {key}, or airflow variables delete {other}; then try again."
         )
     variables.set(other, text)
     if variables.get(other) != text:
@@ -170,22 +233,36 @@ def copy_settings(variables: AirflowVariables, old: str, new: str) -> bool:
 
 
 def parsed(text: str | None) -> tuple[dict[str, Any] | None, str]:
-    """The JSON object of a Variable, or None and why it is none; an empty text is an empty object."""
+    """The JSON object of a Variable, or None and why it is none; an empty text is an empty
+    object.
+    """
+    if text is None or not text.strip():
+        return {}, ""
     try:
-        found = json.loads(text) if text and text.strip() else {}
+        value = json.loads(text)
     except RecursionError:
         return None, "it is nested too deeply"
     except ValueError as error:
         return None, str(error)
-    return (found, "") if isinstance(found, dict) else (None, f"a {type(found).__name__} is not a JSON object")
+    if not isinstance(value, dict):
+        return None, f"a {type(value).__name__} is not a JSON object"
+    return value, ""
 
 
 def _problem(name: str, value: Any, batch_sizes: Sequence[int] | None) -> str | None:
     if name not in _CHANGES:
-        return "no such setting; use eta, job_version, pause_exploration, pin_batch_size, audit_after or excluded"
-    refusal = kinds.JobField.of(_CHANGES[name][0]).rule(value)
+        return (
+            "no such setting; use eta, job_version, pause_exploration, pin_batch_size, audit_after "
+            "or excluded"
+        )
+    refusal = kinds.JobField.of(_CHANGES[name].kind).rule(value)
     if refusal is not None:
-        return refusal[0]
-    if name == "pin_batch_size" and batch_sizes is not None and value not in batch_sizes:
+        problem, _ = refusal
+        return problem
+    if name == "pin_batch_size" and batch_sizes is not None:
+        if value in batch_sizes:
+            return None
         return f"not in batch_sizes {list(batch_sizes)}"
-    return None if name != "job_version" or truncated(value) == value else "not a text that a database takes"
+    if name == "job_version" and truncated(value) != value:
+        return "not a text that a database takes"
+    return None

@@ -1,4 +1,9 @@
-"""Results that could not be stored: each waits in a Variable, or in a file, until the job's next run stores it."""
+"""Results that could not be stored: each waits in a Variable, or in a file, until the job's next
+run stores it.
+
+A task that was measured from outside waits in a file of its host, until the next such task, or the
+next run of any job, on that host stores it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +42,7 @@ log = guarded_log(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingResult:
-    """The arguments of a ``tell`` that failed. ``trial``: the row, where the store never got it."""
+    """The arguments of a ``tell`` that failed. ``trial``: the row, if the store never got it."""
 
     job_id: Name
     key: TrialKey
@@ -62,7 +67,7 @@ class PendingResult:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote. Raises ValueError when it is something else."""
+        """Read the text of :meth:`to_json`. Raises ValueError when it is something else."""
         try:
             data = parse(text, SCHEMA, nan=True)
             parts = {name: data[name] for name in ("job_id", "state", "report")}
@@ -70,17 +75,24 @@ class PendingResult:
             parts["reason"] = data["reason"] and truncated(data["reason"])
             pending = decode(cls, parts)
             if pending.state is State.RUNNING:
-                raise ValueError("state = 'running' does not close a trial")
-            return replace(pending, trial=trial_from_dict(data["trial"])) if data["trial"] else pending
+                raise ValueError("state = 'running' does not close an attempt")
+            if not data["trial"]:
+                return pending
+            return replace(pending, trial=trial_from_dict(data["trial"]))
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a pending result: {error!r}") from error
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it is of a task that was measured from outside."""
+        return self.trial is not None and self.trial.is_outside
 
     def tell(self, store: Store) -> None:
         """Store it now. Raises StoreError when the store cannot."""
         key = self.key
         if self.trial:
-            seen = replace(self.trial.observation, start_id=self.report.observation.start_id)
-            key = store.adopt(replace(self.trial, observation=seen)).key
+            observation = replace(self.trial.observation, start_id=self.report.observation.start_id)
+            key = store.adopt(replace(self.trial, observation=observation)).key
         store.tell(key, self.state, self.report, reason=self.reason)
 
 
@@ -95,18 +107,27 @@ def remember(
     trial: Trial | None = None,
     state_dir: Path | None = None,
     most_s: float = VARIABLE_S,
+    earlier: int = 0,
 ) -> str:
     """Save a result that could not be stored; return the place, in words.
 
-    Raises StoreError when it cannot be saved at all, with the figures and how a person enters them by hand.
+    Raises StoreError when it cannot be saved at all, with the figures and how a person enters them
+    by hand.
 
     :param port: None: there is no time for Airflow's API; use a file.
-    :param trial: the row itself, where the store could not be reached before either.
+    :param trial: the row itself, if the store could not be reached before either.
     :param state_dir: folder of the file that is written when Variables cannot be reached.
     :param most_s: time limit of Airflow's API [s].
+    :param earlier: results of this key from other starts that came before: each has a place of its
+        own.
     """
-    pending = PendingResult(job_id=job_id, key=key, state=state, report=report, reason=reason, trial=trial)
-    name, text = pending_key(key), pending.to_json()
+    pending = PendingResult(
+        job_id=job_id, key=key, state=state, report=report, reason=reason, trial=trial
+    )
+    name = pending_key(key)
+    if earlier:
+        name = f"{name}:{earlier + 1}"
+    text = pending.to_json()
     try:
         if port is None:
             raise StoreError("The task is being stopped: there is no time for Airflow's API.")
@@ -114,38 +135,65 @@ def remember(
     except (StoreError, TimeoutError) as late:
         error = late
         if isinstance(late, TimeoutError):
-            error = StoreError(f"Variable {name!r} cannot be written ({late}); check that Airflow's API answers.")
+            error = StoreError(
+                f"Variable {name!r} cannot be written ({late}); check that Airflow's API answers."
+            )
         if state_dir is None:
             raise error from None
         path = state_dir / f"{name.replace(':', '-')}.json"
         try:
             private_files.make_folder(state_dir)
-            write_whole(path, text, private_files.open_file)  # a reader must not find half a document
+            # a reader must not find half a document
+            write_whole(path, text, private_files.open_file)
         except OSError as full:
             small = replace(pending, report=replace(report, profile=(), points=()))
             raise StoreError(
-                f"{error} Nor can it be kept in {path} ({full.strerror}). To enter it by hand: make room or set [zeus] "
-                f"state_dir, save the following line as {path}, and run 'airflow zeus repair': {small.to_json()}"
+                f"{error} Nor can it be kept in {path} ({full.strerror}). To enter it by hand: "
+                "make room or set [zeus] "
+                f"state_dir, save the following line as {path}, and run 'airflow zeus repair': "
+                f"{small.to_json()}"
             ) from error
         return f"file {path}"
     return f"Variable {name}"
 
 
-def drain(store: Store, port: AirflowVariables, job_id: str | None, *, state_dir: Path | None = None) -> int:
-    """Store the pending results of a job (None: of all jobs) and delete them; return how many. Raises nothing.
+def drain(
+    store: Store,
+    port: AirflowVariables | None,
+    job_id: str | None,
+    *,
+    state_dir: Path | None = None,
+    with_outside: bool = False,
+) -> int:
+    """Store the pending results of a job (None: of all jobs) and delete them; return how many.
 
-    A crash between storing and deleting stores a result twice, which changes nothing. A result that cannot be read or
-    stored stays, with a warning.
+    Raises nothing.
+
+    :param port: None: look at files alone.
+    :param with_outside: also the files of tasks that were measured from outside: their next run may
+        be on another host.
+
+    A crash between storing and deleting stores a result twice, which changes nothing. A result that
+    cannot be read or stored stays, with a warning.
     """
     stored = 0
-    for where, read, delete in [*_variables(store, port, job_id), *_files(state_dir)]:
+    in_variables = _variables(store, port, job_id) if port else ()
+    for where, load, delete in [*in_variables, *_files(state_dir)]:
         try:
-            text = read()
-            pending = None if text is None else PendingResult.from_json(text)
-            if pending and job_id in (None, pending.job_id):
+            text = load()
+            if text is None:
+                continue
+            pending = PendingResult.from_json(text)
+            is_of_outside = with_outside and pending.is_outside
+            # Another job's result waits for its own lock.
+            if is_of_outside or job_id in (None, pending.job_id):
+                # First stored, then deleted: a crash in between stores it twice, which changes
+                # nothing.
                 pending.tell(store)
                 delete()
                 stored += 1
+        except FileNotFoundError:  # another task of this host has stored it meanwhile
+            continue
         except (StoreError, OSError) as error:
             log.warning("The pending result in %s is not stored yet: %s", visible(where), error)
         except ValueError:  # its text may repeat what was read
@@ -154,8 +202,14 @@ def drain(store: Store, port: AirflowVariables, job_id: str | None, *, state_dir
 
 
 def pending_places(port: AirflowVariables, state_dir: Path) -> list[str]:
-    """Places of all pending results, in words. Raises StoreError where Variables cannot be listed."""
-    return [*(f"Variable {key}" for key in port.keys(f"{PREFIX}:")), *(where for where, _, _ in _files(state_dir))]
+    """Places of all pending results, in words.
+
+    Raises StoreError if Variables cannot be listed.
+    """
+    return [
+        *(f"Variable {key}" for key in port.keys(f"{PREFIX}:")),
+        *(where for where, _, _ in _files(state_dir)),
+    ]
 
 
 def pending_key(key: TrialKey) -> str:
@@ -163,11 +217,15 @@ def pending_key(key: TrialKey) -> str:
     return f"{variable_key(PREFIX, key.ti_id)}:{key.attempt}"
 
 
-_Place = tuple[str, Callable[[], str | None], Callable[[], None]]  # name, how to read it, how to delete it
+# name, how to read it, how to delete it
+_Place = tuple[str, Callable[[], str | None], Callable[[], None]]
 
 
 def _variables(store: Store, port: AirflowVariables, job_id: str | None) -> Iterator[_Place]:
-    """Pending results in Variables. Where those cannot be listed, the keys of the job's newest trials are tried."""
+    """Pending results in Variables.
+
+    If those cannot be listed, the keys of the job's newest trials are tried.
+    """
     try:
         keys = port.keys(f"{PREFIX}:")
     except StoreError as error:
@@ -185,15 +243,28 @@ def _variables(store: Store, port: AirflowVariables, job_id: str | None) -> Iter
 
 
 def _files(state_dir: Path | None) -> Iterator[_Place]:
+    for path in kept_files(state_dir):
+        yield (
+            f"file {visible(path)}",
+            partial(read_file, path),
+            partial(path.unlink, missing_ok=True),
+        )
+
+
+def kept_files(state_dir: Path | None) -> list[Path]:
+    """The files of pending results. Raises nothing."""
+    if state_dir is None:
+        return []
     try:
-        found = sorted(state_dir.glob(f"{PREFIX}-*.json")) if state_dir else []
+        return sorted(state_dir.glob(f"{PREFIX}-*.json"))
     except OSError as error:  # another user's folder, a file system that is away
         log.warning("Pending results in %s cannot be searched: %s", visible(str(state_dir)), error)
-        return
-    for path in found:
-        yield f"file {visible(path)}", partial(read_file, path), path.unlink
+        return []
 
 
 def read_file(path: Path) -> str:
-    """Text of the file of a pending result. Raises OSError (a pipe, another user's) or ValueError (huge, no text)."""
+    """Text of the file of a pending result.
+
+    Raises OSError (a pipe, another user's) or ValueError (huge, no text).
+    """
     return read_all(private_files.open_file(path, os.O_RDONLY), MOST_BYTES).decode()

@@ -1,7 +1,8 @@
-"""Operations on the log of one job, the same for each store: ask, begin, adopt, tell, close, reap, take in.
+"""Operations on the log of one job, the same for each store: ask, begin, adopt, tell, close, reap,
+take in.
 
-What a heartbeat does, a late one too, is in :mod:`~airflow_provider_zeus.store.heartbeat`, and the rules for a single
-trial are in :mod:`~airflow_provider_zeus.store.rules`.
+The work of a heartbeat, a late one too, is in :mod:`~airflow_provider_zeus.store.heartbeat`, and
+the rules for a single trial are in :mod:`~airflow_provider_zeus.store.rules`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Lineage, Origin, PowerPoint, Previous, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import (
+    Lineage,
+    Origin,
+    PowerPoint,
+    Previous,
+    State,
+    Trial,
+    TrialKey,
+)
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, prior
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, JobHead, JobProfile, Report, Unreadable
-from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, trials
+from airflow_provider_zeus.store.base import (
+    AskAnswer,
+    AskRequest,
+    HistoryPart,
+    JobHead,
+    JobProfile,
+    Report,
+    TakenIn,
+    Unreadable,
+)
+from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, outside_sums, trials
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -34,9 +52,11 @@ class JobLog:
     now: float  # seconds since the epoch, the store's clock
 
     def find(self, key: TrialKey) -> Trial | None:
-        """The trial of a key; None where there is none that can be read."""
-        found = trials.find(self.connection, key)
-        return found if isinstance(found, Trial) else None
+        """The trial of a key; None if there is none that can be read."""
+        trial = trials.find(self.connection, key)
+        if isinstance(trial, Trial):
+            return trial
+        return None
 
     def open_trials(self) -> list[Trial]:
         """Trials whose row says ``running``, in order of number."""
@@ -46,41 +66,57 @@ class JobLog:
         """Write a new row."""
         trials.insert(self.connection, trial)
         self.newest = trial.number
+        if trial.is_outside:
+            outside_sums.add(self.connection, trial)
 
     def put(self, trial: Trial, *, relearn: bool = False) -> None:
-        """Write an existing row; ``relearn``: what the policy learns from it has changed."""
+        """Write an existing row; ``relearn``: the policy learns something else from it."""
+        if trial.is_outside:
+            outside_sums.add(self.connection, trial, before=self.find(trial.key))
         trials.update(self.connection, trial)
         if relearn:
             checkpoints.forget_checkpoints(self.connection, trial)
 
 
-def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh: bool = True) -> AskAnswer:
-    """Close stale trials. Return the open trial of this task instance's try, or choose and open the next one.
+def ask(
+    log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh: bool = True
+) -> AskAnswer:
+    """Close stale trials.
 
-    :param fresh: whether the live settings were read for this decision: later ones may then go by them.
+    Return the open trial of this task instance's try, or choose and open the next one.
+
+    :param fresh: whether the live settings were read for this decision: later ones may then go by
+        them.
     """
-    known = dict(settings) if fresh else None
+    read_now = dict(settings) if fresh else None
     if request.pinned_by is not None:
-        settings = {**settings, "pin_batch_size": request.job.default_batch_size, "pinned_by": request.pinned_by}
+        size = request.job.default_batch_size
+        settings = {**settings, "pin_batch_size": size, "pinned_by": request.pinned_by}
     running = log.open_trials()
     for stale, reason in rules.stale(running, request, log.now):
+        # In the same transaction as the decision: no other request may see a dead run as alive.
         running.remove(stale)
         abandon(log, stale, reason)
     job = request.job.with_settings(settings)
-    oldest_open = running[0].number if running else None
-    belief = checkpoints.belief_of(log.connection, log.job_id, prior(job, settings), oldest_open=oldest_open)
+    oldest_open = min((trial.number for trial in running), default=None)
+    belief = checkpoints.belief_of(
+        log.connection, log.job_id, prior(job, settings), oldest_open=oldest_open
+    )
+    # A worker whose device cannot be read trains where the last run did, as far as one can know.
     device = request.device or belief.last_device()
     own = trials.of_task_instance(log.connection, request.ti_id)
     again = rules.redelivered(own, request.job_id)
     version = rules.version_of(again.spec) if again else job.job_version
-    left = _left_a_model(log, request.origin, job)
-    profile = measurements.profile(log.connection, log.job_id, device.where if device else None, version)
+    earlier = _left_a_model(log, request.origin, job)
+    where = device.where if device else None
+    profile = measurements.profile(log.connection, log.job_id, where, version)
     if again:
         trial = _redeliver(log, again, request.lease_s)
     else:
         number = log.newest + 1
+        # From job and number alone, so that the decision can be replayed from the log.
         seed = decision_seed(request.job_id, number)
-        lineage = _lineage(log, request.origin, job, left)
+        lineage = _lineage(log, request.origin, job, earlier)
         decision = choose(
             job,
             belief,
@@ -97,54 +133,86 @@ def ask(log: JobLog, request: AskRequest, settings: Mapping[str, Any], *, fresh:
             recurrence=request.origin.recurrence(request.ti_id),
         )
         attempt = trials.next_attempt(log.connection, request.ti_id)
-        decision = replace(decision, settings=known)
-        trial = rules.opened(request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now)
+        decision = replace(decision, settings=read_now)
+        trial = rules.opened(
+            request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now
+        )
         trial = replace(trial, lineage=lineage)
         log.add(trial)
-        if not job.chooses_size:
-            measurements.forget_measured(log.connection, log.job_id, log.now)
-    unneeded = [*takewhile(lambda trial: trial.state is State.NOT_NEEDED, left)]
     indexes = trials.map_indexes(log.connection, log.job_id, request.origin)
     return AskAnswer(
         trial=trial,
         profile=profile,
         limits_found_w=trials.limits(log.connection, log.job_id, log.newest),
-        previous=Previous(returned=left[0].observation.returned, not_needed=len(unneeded)) if left else None,
+        previous=_previous(earlier),
+        numbers=trials.try_numbers(log.connection, trial),
         redelivered=again is not None,
         after_killed=trials.state_before(log.connection, trial) == State.ABANDONED.value,
         shared_with=sorted(indexes - {request.origin.map_index}),
     )
 
 
+def _previous(trained: Sequence[Trial]) -> Previous | None:
+    """The value that the newest run with a model returned. ``trained``: newest first."""
+    if not trained:
+        return None
+    newest, *_ = trained
+    unneeded = [*takewhile(lambda trial: trial.state is State.NOT_NEEDED, trained)]
+    return Previous(returned=newest.observation.returned, not_needed=len(unneeded))
+
+
 def _left_a_model(log: JobLog, origin: Origin, job: ZeusJob) -> list[Trial]:
-    """The newest trials before a run that left a model; none for a run that does not teach: its slice may be old."""
+    """The newest trials before a run that left a model, newest first.
+
+    None for a run that does not teach, since its slice may be old, or if the newest is of another
+    version of the job.
+    """
     if origin.run_type not in job.learn_from:
         return []
-    runs = job.retrain_every or 1
-    found = trials.left_a_model(log.connection, log.job_id, origin, job.learn_from, runs, log.newest)
-    return found if found and rules.version_of(found[0].spec) == job.job_version else []
+    source = trials.left_a_model(
+        log.connection,
+        log.job_id,
+        origin,
+        run_types=job.learn_from,
+        most=job.retrain_every or 1,
+        newest_number=log.newest,
+    )
+    # A new version of a job may have another network, whose weights would not load.
+    for newest in source[:1]:
+        if rules.version_of(newest.spec) != job.job_version:
+            return []
+    return source
 
 
-def _lineage(log: JobLog, origin: Origin, job: ZeusJob, left: Sequence[Trial]) -> Lineage:
-    """The earlier model that a run may start from; empty where there is none, or its value was not kept."""
-    if not job.chooses_start or not left or left[0].observation.returned is None:
+def _lineage(log: JobLog, origin: Origin, job: ZeusJob, earlier: Sequence[Trial]) -> Lineage:
+    """The earlier model that a run may start from; empty if there is none, or its value was not
+    kept.
+    """
+    if not earlier or not job.chooses_start:
         return Lineage()
-    trained, held = left[0], left[0].lineage
-    if trained.state is State.NOT_NEEDED and held.from_ti_id is not None:
-        found = log.find(TrialKey(held.from_ti_id, held.from_attempt or 1))
-        if found is None:  # pruned
-            return Lineage.after(trained, (held.from_age or 0) + 1)
-        trained = found
+    trained, *_ = earlier
+    if trained.observation.returned is None:
+        return Lineage()
+    passed_on = trained.lineage
+    if trained.state is State.NOT_NEEDED and passed_on.from_ti_id is not None:
+        origin_key = TrialKey(passed_on.from_ti_id, passed_on.from_attempt or 1)
+        first = log.find(origin_key)
+        if first is None:  # pruned
+            return Lineage.after(trained, (passed_on.from_age or 0) + 1)
+        trained = first
     age = 1 + trials.runs_between(log.connection, origin, job.learn_from, trained)
     return Lineage.after(trained, age)
 
 
 def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
-    """The open trial of a request that is repeated; a row of its own once a start has reported to that trial."""
+    """The open trial of a request that is repeated; a row of its own once a start has reported to
+    that trial.
+    """
     if trial.observation.start_id is None:
         trial = rules.renewed(trial, log.now, lease_s)
         log.put(trial)
         return trial
+    # Two starts drew energy twice: each needs a row of its own.
     abandon(log, trial, rules.REDELIVERED)
     return _repeated(log, trial, lease_s)
 
@@ -152,7 +220,9 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
 def _repeated(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     """A row of its own for another start of the same attempt."""
     key = TrialKey(trial.key.ti_id, trials.next_attempt(log.connection, trial.key.ti_id))
-    again = rules.another_row(replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s)
+    again = rules.another_row(
+        replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s
+    )
     log.add(again)
     return again
 
@@ -166,24 +236,28 @@ def abandon(log: JobLog, trial: Trial, reason: str) -> Trial:
 
 
 def close_trial(log: JobLog, job_id: str, number: int, by: str) -> Trial:
-    """Close an open trial by hand. Raises StoreError where no trial of this number is open."""
-    trial = next((t for t in log.open_trials() if t.number == number), None)
-    if trial is None:
-        raise StoreError(
-            f"Trial {number} of {job_id} is not open: it has ended, or the log has none of this number. "
-            f"See 'airflow zeus trials {job_id}'."
-        )
-    return abandon(log, trial, f"{rules.BY_HAND} by {by}")
+    """Close an open trial by hand. Raises StoreError if no trial of this number is open."""
+    for trial in log.open_trials():
+        if trial.number == number:
+            return abandon(log, trial, f"{rules.BY_HAND} by {by}")
+    raise StoreError(
+        f"This attempt of {job_id} is not open: it has ended, or the log has none of this number. "
+        f"See 'airflow zeus runs {job_id}'."
+    )
 
 
 def reap(log: JobLog) -> list[Trial]:
     """Close the open trials whose lease expired; return them."""
-    expired = [t for t in log.open_trials() if rules.expired(t, log.now)]
+    expired = [trial for trial in log.open_trials() if rules.expired(trial, log.now)]
     return [abandon(log, trial, rules.LEASE_EXPIRED) for trial in expired]
 
 
-def begin(log: JobLog, key: TrialKey, previous: TrialKey, lease_s: float, batch_size: int | None = None) -> Trial:
-    """Write the row of the attempt after ``previous`` unless it exists; under another key where ``key`` is taken."""
+def begin(
+    log: JobLog, key: TrialKey, previous: TrialKey, lease_s: float, batch_size: int | None = None
+) -> Trial:
+    """Write the row of the attempt after ``previous`` unless it exists; under another key if
+    ``key`` is taken.
+    """
     before = _known(log, previous)
     trial = replace(before, key=key, planned=rules.following(before, batch_size))
     trial = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
@@ -193,35 +267,44 @@ def begin(log: JobLog, key: TrialKey, previous: TrialKey, lease_s: float, batch_
 def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     """Write the row of a trial that began while the store could not be reached, unless it exists.
 
-    A request whose answer was lost has left an open row under the same key. No start will use it, so it is closed.
+    A request whose answer was lost has left an open row under the same key. No start will use it,
+    so it is closed.
     """
     start_id = trial.observation.start_id
-    found = None if trial.number else log.find(trial.key)
-    unused = found and found.state is State.RUNNING and found.observation.start_id is None
-    if found and unused and not rules.same_attempt(found, trial):
-        abandon(log, found, "its answer was lost: the run trained at the default batch size")
+    # A trial with a number was answered, so nothing of it was lost.
+    lost = None if trial.number else log.find(trial.key)
+    if lost is not None and not rules.same_attempt(lost, trial):
+        is_unused = lost.observation.start_id is None
+        if is_unused and lost.state is State.RUNNING:
+            abandon(log, lost, "its answer was lost: the run trained at the default batch size")
     row = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    row = replace(row, asked_after_seq=0, opened_at=trial.opened_at or log.now)  # its decision knew no other trial
+    # its decision knew no other trial
+    row = replace(row, asked_after_seq=0, opened_at=trial.opened_at or log.now)
     return _found_or_added(log, row, start_id)
 
 
 def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> Trial:
-    """The row of the same attempt of the same decision. Where another start has taken the key, a row with a new key."""
-    found = trials.find(log.connection, trial.key)
-    if isinstance(found, Unreadable):  # its run writes it again
+    """The row of the same attempt of the same decision.
+
+    If another start has taken the key, a row with a new key.
+    """
+    present = trials.find(log.connection, trial.key)
+    if isinstance(present, Unreadable):  # its run writes it again
         trials.delete(log.connection, trial.key)
-    if not isinstance(found, Trial):
+    if not isinstance(present, Trial):
         log.add(trial)
         return trial
-    if rules.same_attempt(found, trial):
-        return found
-    own = trials.of_task_instance(log.connection, trial.key.ti_id)
-    displaced = [t for t in own if t.key.attempt > trial.key.attempt and rules.same_attempt(t, trial)]
-    mine = next((t for t in displaced if t.observation.start_id in (None, start_id)), None)
-    if mine is None:
-        mine = replace(trial, key=TrialKey(trial.key.ti_id, trials.next_attempt(log.connection, trial.key.ti_id)))
-        log.add(mine)
-    return mine
+    # The call came twice, or its answer was lost: the row is there already.
+    if rules.same_attempt(present, trial):
+        return present
+    ti_id = trial.key.ti_id
+    for other in trials.of_task_instance(log.connection, ti_id):
+        is_displaced = other.key.attempt > trial.key.attempt and rules.same_attempt(other, trial)
+        if is_displaced and other.observation.start_id in (None, start_id):
+            return other
+    own = replace(trial, key=TrialKey(ti_id, trials.next_attempt(log.connection, ti_id)))
+    log.add(own)
+    return own
 
 
 def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
@@ -236,15 +319,16 @@ def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str |
 
 
 def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
-    """The row that this start of the plan writes to: a second start under one key gets a row of its own."""
+    """The row that this start of the plan writes to: a second start under one key gets a row of its
+    own.
+    """
     trial = _known(log, key)
     if not rules.another_start(trial.observation, report.observation):
         return trial
-    own = trials.of_task_instance(log.connection, key.ti_id)
     start_id = report.observation.start_id
-    found = next((t for t in own if t.observation.start_id == start_id and t.planned == trial.planned), None)
-    if found:
-        return found
+    for other in trials.of_task_instance(log.connection, key.ti_id):
+        if other.observation.start_id == start_id and other.planned == trial.planned:
+            return other
     return _repeated(log, trial, trial.lease_s)
 
 
@@ -255,48 +339,67 @@ def _known(log: JobLog, key: TrialKey) -> Trial:
     return trial
 
 
-def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> tuple[int, int]:
-    """Write what the log does not hold of a job's history; return how many trials are new, and how many it held.
+def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> TakenIn:
+    """Write the missing parts of a job's history; return how many trials are new, and how
+    many it held.
 
-    Trials keep their numbers. A profile of a device that the log has measured itself stays as it is. Raises StoreError
-    as :meth:`.Store.take_in`.
+    Trials keep their numbers. A profile of a device that the log has measured itself stays as it
+    is. Raises StoreError as :meth:`.Store.take_in`.
     """
+    # A run that trains here would write to rows that move under it.
     moving.check_closed(log.open_trials())
-    before, new, held = replace(log), 0, 0
+    before = replace(log)
+    days: set[outside_sums.Day] = set()
+    new = 0
+    present = 0
     for part in parts:
         if isinstance(part, JobHead):
+            # Counters never step back: a checkpoint is compared with them.
             log.seq = max(log.seq, part.told_seq)
             log.newest = max(log.newest, part.last_number)
+            # An event that this log tells already would begin a second time.
             if part.events and trials.events_text(log.connection, log.job_id) is None:
                 trials.hold_events(log.connection, log.job_id, None, part.events)
+            days = outside_sums.take_in(log.connection, log.job_id, part.days)
         elif isinstance(part, JobProfile):
             _take_in_profile(log, part)
         else:
             for trial, points in zip(part.trials, part.points, strict=True):
-                is_new = _take_in_trial(log, trial, points, before)
-                new += is_new
-                held += not is_new
-    return new, held
+                if not _take_in_trial(log, trial, points, before):
+                    present += 1
+                    continue
+                new += 1
+                day = outside_sums.day_of(trial)
+                is_counted = (day.dag_id, day.begin_s) in days
+                if trial.is_outside and not is_counted:
+                    outside_sums.add(log.connection, trial)
+    return TakenIn(new, present)
 
 
 def _take_in_profile(log: JobLog, profile: JobProfile) -> None:
-    device, version = profile.where, profile.job_version
+    device = profile.where
+    version = profile.job_version
     if not measurements.profile(log.connection, log.job_id, device, version):
         measurements.add_profile(log.connection, log.job_id, device, version, profile.samples)
 
 
 def _take_in_trial(log: JobLog, trial: Trial, points: Sequence[PowerPoint], before: JobLog) -> bool:
-    """Write a closed trial, and whether it is new. ``before``: the log as it was before the history came."""
+    """Write a closed trial, and whether it is new. ``before``: the log as it was before the history
+    came.
+    """
     if moving.holds(log.connection, trial):
         return False
     if trials.row_id(log.connection, trial.job_id, trial.number) is not None:
         raise StoreError(
-            f"Trial {trial.number} of {trial.job_id!r} is another one in this log, which has a history of its own. "
-            "Give the job another name in one of the two logs first (airflow zeus jobs rename)."
+            f"Row {trial.number} of {trial.job_id!r} is another one in this log, which has a "
+            "history of its own. Give the job another name in one of the two logs first (airflow "
+            "zeus jobs rename)."
         )
-    if (trial.told_seq or 0) <= before.seq:  # it counts as closed now: a checkpoint without it is no longer valid
+    # it counts as closed now: a checkpoint without it is no longer valid
+    if (trial.told_seq or 0) <= before.seq:
         trial = replace(trial, told_seq=log.seq + 1)
     trials.insert(log.connection, trial)
+    # A checkpoint after it was learned without this trial.
     if trial.number <= before.newest:
         checkpoints.forget_checkpoints(log.connection, trial)
     measurements.add_points(log.connection, trial.key, points)

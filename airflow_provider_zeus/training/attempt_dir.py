@@ -1,10 +1,13 @@
-"""A folder for the files of one attempt: empty when it begins, removed when it is given up, left when it is kept.
+"""A folder for the files of one attempt: empty when it begins, removed when it is given up, left
+when it is kept.
 
-Beside each folder lies a marker file that its process keeps locked. The kernel unlocks it when the process dies, so the
-next run on this host finds the folders of dead attempts by their markers and removes them.
+Beside each folder lies a marker file that its process keeps locked. The kernel unlocks it when the
+process dies, so the next run on this host finds the folders of dead attempts by their markers and
+removes them.
 
-The marker of a kept folder says so until the run has ended. If its process is killed before that, no run removes the
-folder, and ``airflow zeus repair`` names it. After that a kept folder has no marker.
+The marker of a kept folder says so until the run has ended. If its process is killed before that,
+no run removes the folder, and ``airflow zeus repair`` names it. After that a kept folder has no
+marker.
 """
 
 from __future__ import annotations
@@ -23,24 +26,25 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.log_guard import guarded_log
 
-_PREFIX, _MARKER = "zeus-attempt-", ".lock"
+_PREFIX = "zeus-attempt-"
+_MARKER = ".lock"
 _KEPT = b"kept by "  # begins the text of a kept folder's marker; the name of its host follows
 
 log = guarded_log(__name__)
 
 
 class AttemptDir:
-    """A new folder under ``root``: mode 0700, or 2770 where ``root`` is shared by a group.
+    """A new folder under ``root``: mode 0700, or 2770 if ``root`` is shared by a group.
 
     :param root: default: the folder for temporary files.
 
-    Raises JobSpecError where no folder can be made.
+    Raises JobSpecError if no folder can be made.
     """
 
     def __init__(self, root: str | None) -> None:
         place = Path(root or "")
         try:
-            place = Path(root or tempfile.gettempdir())  # raises where none can be written to
+            place = Path(root or tempfile.gettempdir())  # raises if none can be written to
             private_files.make_folder(place)
             remove_orphans(place)
             self._lock, self._marker = _locked_marker(place)
@@ -63,7 +67,8 @@ class AttemptDir:
             return
         self.kept = True
         try:
-            os.pwrite(self._lock, _KEPT + _host(), 0)  # in one call, so that a kill leaves the old text or the new one
+            # in one call, so that a kill leaves the old text or the new one
+            os.pwrite(self._lock, _KEPT + _host(), 0)
         except OSError as error:
             log.warning("Zeus could not write %s: %s", self._marker, error)
 
@@ -73,13 +78,17 @@ class AttemptDir:
             self._remove_marker()
 
     def remove(self) -> None:
-        """Remove the folder, unless it is kept. Raises nothing: what cannot be removed is logged."""
+        """Remove the folder, unless it is kept.
+
+        Raises nothing: if it cannot be removed, that is logged.
+        """
         if not self.kept:
             _remove(self.path)
             self._remove_marker()
 
     def _remove_marker(self) -> None:
-        """Remove the marker. If that fails it no longer names this host, so no run takes the folder for an orphan.
+        """Remove the marker. If that fails it no longer names this host, so no run takes the folder
+        for an orphan.
 
         Once: afterwards the number of its descriptor may be that of another file.
         """
@@ -103,14 +112,17 @@ class KeptFolder(NamedTuple):
 
 
 def remove_orphans(root: Path) -> int:
-    """Remove the folders of attempts whose process died on this host; return how many. Raises nothing.
+    """Remove the folders of attempts whose process died on this host; return how many. Raises
+    nothing.
 
-    Folders of other users, of other hosts and of running processes are left alone, and those that were kept.
+    Folders of other users, of other hosts and of running processes are left alone, and those that
+    were kept.
     """
     removed = 0
     for marker, text in _markers_of_the_dead(root):
         folder = marker.with_suffix("")
-        # its process was killed before it could write to its marker, and so before it made the folder
+        # its process was killed before it could write to its marker, and so before it made the
+        # folder
         never_used = not text and not os.path.lexists(folder)
         if text != _host() and not never_used:
             continue
@@ -124,10 +136,16 @@ def remove_orphans(root: Path) -> int:
 
 
 def kept_by_the_dead(root: Path) -> list[KeptFolder]:
-    """Folders of this host that were kept, and whose process was killed before its run had ended. Raises nothing."""
-    markers = sorted(marker for marker, text in _markers_of_the_dead(root) if text == _KEPT + _host())
+    """Folders of this host that were kept, and whose process was killed before its run had ended.
+
+    Raises nothing.
+    """
+    markers = sorted(
+        marker for marker, text in _markers_of_the_dead(root) if text == _KEPT + _host()
+    )
     folders = [marker.with_suffix("") for marker in markers]
-    return [KeptFolder(folder, _size_of(folder)) for folder in folders if folder.is_dir() and not folder.is_symlink()]
+    plain = [folder for folder in folders if not folder.is_symlink()]
+    return [KeptFolder(folder, _size_of(folder)) for folder in plain if folder.is_dir()]
 
 
 def _host() -> bytes:
@@ -141,11 +159,14 @@ def _locked_marker(place: Path) -> tuple[int, Path]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink:
             return descriptor, Path(name)
-        os.close(descriptor)  # another run took it for one that was left behind, before it was locked
+        # another run took it for one that was left behind, before it was locked
+        os.close(descriptor)
 
 
 def _markers_of_the_dead(root: Path) -> Iterator[tuple[Path, bytes]]:
-    """Markers of this user that no process holds, each locked while it is looked at, and their text."""
+    """Markers of this user that no process holds, each locked while it is looked at, and their
+    text.
+    """
     how = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for marker in root.glob(f"{_PREFIX}*{_MARKER}"):
         with suppress(OSError), open(os.open(marker, how), "rb", buffering=0) as lock:
@@ -172,4 +193,6 @@ def _remove(path: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError as error:
-        log.warning("Zeus could not remove %s, the folder of an attempt that was given up: %s", path, error)
+        log.warning(
+            "Zeus could not remove %s, the folder of an attempt that was given up: %s", path, error
+        )

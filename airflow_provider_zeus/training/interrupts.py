@@ -1,4 +1,5 @@
-"""Exceptions that end a training function early. They are no ``Exception``, so user code does not catch them.
+"""Exceptions that end a training function early. They are no ``Exception``, so user code does not
+catch them.
 
 Also finds the ``except`` that caught one all the same, so that the log can name it.
 """
@@ -18,7 +19,7 @@ class TrainingKilled(BaseException):
 
 
 def raise_again(interrupt: BaseException | None) -> None:
-    """Raise an interrupt that is set, without its old traceback, which would grow with every call."""
+    """Raise an interrupt that is set, without its old traceback: that would grow with each call."""
     if interrupt is not None:
         raise interrupt.with_traceback(None)
 
@@ -26,25 +27,29 @@ def raise_again(interrupt: BaseException | None) -> None:
 def swallowing_except(error: BaseException) -> str:
     """Text and ``file:line`` of the handler that caught ``error``, if the source can be read.
 
-    The first entry of a caught exception's traceback is the frame that caught it, with the line inside its ``try``.
+    The first entry of a caught exception's traceback is the frame that caught it, with the line
+    inside its ``try``.
     """
     trace = error.__traceback__
     if trace is None:
         return "an except clause that could not be found"
-    frame, line = trace.tb_frame, trace.tb_lineno
+    frame = trace.tb_frame
+    line = trace.tb_lineno
     filename = frame.f_code.co_filename
     try:
         tree = ast.parse("".join(linecache.getlines(filename, frame.f_globals)))
     except SyntaxError:
         tree = ast.Module([], [])
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Try | ast.TryStar) and node.body[0].lineno <= line <= (node.body[-1].end_lineno or line)
-    ]
-    for node in sorted(around, key=lambda n: n.lineno, reverse=True):  # the innermost first
+    tries = [node for node in ast.walk(tree) if isinstance(node, ast.Try | ast.TryStar)]
+    for node in sorted(tries, key=lambda n: n.lineno, reverse=True):  # the innermost first
+        end = node.body[-1].end_lineno or line
+        if not node.body[0].lineno <= line <= end:
+            continue
         for handler in node.handlers:
-            caught = "BaseException" if handler.type is None else ast.unparse(handler.type)
-            if "BaseException" in caught or "AttemptOver" in caught:
-                return f"`{linecache.getline(filename, handler.lineno).strip()}` at {filename}:{handler.lineno}"
+            catches = "BaseException"
+            if handler.type is not None:
+                catches = ast.unparse(handler.type)
+            if "BaseException" in catches or "AttemptOver" in catches:
+                source = linecache.getline(filename, handler.lineno).strip()
+                return f"`{source}` at {filename}:{handler.lineno}"
     return f"an except or finally around {filename}:{line}"

@@ -1,7 +1,9 @@
-"""Pauses that a training finds in itself: a container that was frozen, a file system that stalled. Pure.
+"""Pauses that a training finds in itself: a container that was frozen, a file system that stalled.
+Pure.
 
-An epoch that takes far longer than those before it was paused: what it took beyond a usual one says nothing of its
-batch size. Its time and energy stay in the log; the rates that the policy learns leave them out.
+An epoch that takes far longer than those before it was paused: its excess over a usual one says
+nothing of its batch size. Its time and energy stay in the log; the rates that the policy learns
+leave them out.
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
+from airflow_provider_zeus.power.meter import difference
+
 KNOWN = 3  # epochs that have to end before one can be told to be paused
 TIMES_AS_LONG = 3.0  # as the usual epoch: above, an epoch was paused
 LEAST_S = 1.0  # a shorter pause is none [s]
-ALIKE = (
-    2.0  # two long epochs that differ by less than this factor are of the training itself: it validates now and then
-)
-REMEMBERED = 15  # newest epochs that tell what is usual
+# Two long epochs that differ by less than this factor are of the training itself: it validates
+# now and then
+ALIKE = 2.0
+REMEMBERED = 15  # newest epochs that count as usual
 
 
 class EpochSpent(NamedTuple):
-    """Time [s] and energy [J] of one epoch; ``rest_*``: the part outside its training steps. None: not known."""
+    """Time [s] and energy [J] of one epoch; ``rest_*``: the part outside its training steps.
+
+    None: not known.
+    """
 
     time_s: float
     energy_j: float | None
@@ -30,19 +37,20 @@ class EpochSpent(NamedTuple):
 
     def plus(self, other: EpochSpent) -> EpochSpent:
         """The sum of both."""
-        return EpochSpent(
-            self.time_s + other.time_s,
-            _sum(self.energy_j, other.energy_j),
-            self.rest_s + other.rest_s,
-            _sum(self.rest_j, other.rest_j),
-        )
+        return EpochSpent._make(map(_sum, self, other))
+
+    def minus(self, other: EpochSpent) -> EpochSpent:
+        """The difference, figure by figure."""
+        return EpochSpent._make(map(difference, self, other))
 
 
 NO_PAUSE = EpochSpent(0.0, 0.0, 0.0, 0.0)
 
 
 def pause_of(epoch: EpochSpent, before: Collection[EpochSpent]) -> EpochSpent | None:
-    """What the epoch took beyond a usual one; None if it was not paused, or too few epochs came before it."""
+    """The excess of the epoch over a usual one; None if it was not paused, or too few epochs came
+    before it.
+    """
     if len(before) < KNOWN:
         return None
     usual_s = statistics.median(e.time_s for e in before)
@@ -51,10 +59,10 @@ def pause_of(epoch: EpochSpent, before: Collection[EpochSpent]) -> EpochSpent | 
         return None
     usual_rest_s = statistics.median(e.rest_s for e in before)
     return EpochSpent(
-        pause_s,
-        _beyond(epoch.energy_j, [e.energy_j for e in before]),
-        min(max(epoch.rest_s - usual_rest_s, 0.0), pause_s),
-        _beyond(epoch.rest_j, [e.rest_j for e in before]),
+        time_s=pause_s,
+        energy_j=_beyond(epoch.energy_j, [e.energy_j for e in before]),
+        rest_s=min(max(epoch.rest_s - usual_rest_s, 0.0), pause_s),
+        rest_j=_beyond(epoch.rest_j, [e.rest_j for e in before]),
     )
 
 
@@ -71,7 +79,7 @@ class Pauses:
         if pause is None:
             self._usual.append(epoch)
             return
-        alike = [p for p in self._found if p.time_s < ALIKE * pause.time_s and pause.time_s < ALIKE * p.time_s]
+        alike = [p for p in self._found if pause.time_s / ALIKE < p.time_s < ALIKE * pause.time_s]
         if alike:  # such epochs belong to this training
             self._found = [p for p in self._found if p not in alike]
             self._usual.append(epoch)
@@ -88,11 +96,13 @@ class Pauses:
 
 
 def _beyond(energy_j: float | None, before: list[float | None]) -> float | None:
-    known = [value for value in before if value is not None]
-    if energy_j is None or len(known) < len(before):
+    values = [value for value in before if value is not None]
+    if energy_j is None or len(values) < len(before):
         return None
-    return max(energy_j - statistics.median(known), 0.0)
+    return max(energy_j - statistics.median(values), 0.0)
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+    if one is None or other is None:
+        return None
+    return one + other

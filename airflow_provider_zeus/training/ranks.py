@@ -1,7 +1,8 @@
 """Processes that train together: the place of this one among them, and their exchange of figures.
 
-The place comes from the environment variables of torchrun: ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``,
-``LOCAL_WORLD_SIZE``. The exchange uses the process group that the training itself initialises.
+The place comes from the environment variables of torchrun: ``RANK``, ``WORLD_SIZE``,
+``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``. The exchange uses the process group that the training itself
+initialises.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from typing import NamedTuple, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation
+from airflow_provider_zeus.power.device import of_all
+from airflow_provider_zeus.power.meter import difference
 
 _BY_TORCHRUN = "start the processes by torchrun, which sets it"
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process among those that train together. Rank 0 decides and writes; the first one of a host measures it."""
+    """This process among those that train together.
+
+    Rank 0 decides and writes; the first one of a host measures it.
+    """
 
     rank: int = 0
     size: int = 1
@@ -28,17 +34,23 @@ class Ranks:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
-        """Read the environment; one process without ``WORLD_SIZE``. Raises JobSpecError where values do not fit."""
+        """Read the environment; one process without ``WORLD_SIZE``.
+
+        Raises JobSpecError if values do not fit.
+        """
         size = _number(environ, "WORLD_SIZE", 1)
         if size <= 1:
             return cls()
         rank = _number(environ, "RANK")
-        # Without either, each process is the only one of its host, as where a Kubernetes operator sets the variables.
+        # Without either, each process is the only one of its host, as when a Kubernetes operator
+        # sets the variables.
         local_rank = _number(environ, "LOCAL_RANK", 0)
         local_size = _number(environ, "LOCAL_WORLD_SIZE", None if "LOCAL_RANK" in environ else 1)
         for name, value, below in (("RANK", rank, size), ("LOCAL_RANK", local_rank, local_size)):
             if value >= below:
-                raise JobSpecError.of(name, value, f"there are {below} processes, from 0", _BY_TORCHRUN)
+                raise JobSpecError.of(
+                    name, value, f"there are {below} processes, from 0", _BY_TORCHRUN
+                )
         return cls(rank, size, local_rank, local_size)
 
     @property
@@ -53,7 +65,9 @@ class Ranks:
 
     @property
     def hosts(self) -> int:
-        """How many hosts train together, each with as many processes as this one; the last may have fewer."""
+        """How many hosts train together, each with as many processes as this one; the last may have
+        fewer.
+        """
         return -(-self.size // self.local_size)
 
     def share(self, batch_size: int) -> int:
@@ -61,22 +75,24 @@ class Ranks:
         return batch_size // self.size
 
     def check(self, batch_sizes: Sequence[int]) -> None:
-        """Raises JobSpecError where a batch size cannot be divided over the processes."""
-        left = [size for size in batch_sizes if size % self.size]
-        if left:
+        """Raises JobSpecError if a batch size cannot be divided over the processes."""
+        # the sum over processes is the batch size that is compared, so none may be rounded
+        odd = [size for size in batch_sizes if size % self.size]
+        if odd:
             raise JobSpecError.of(
                 "ZeusJob.batch_sizes",
                 list(batch_sizes),
-                f"{', '.join(map(str, left))} cannot be divided over {self.size} processes: a batch size is that of "
-                "all of them together",
+                f"{', '.join(map(str, odd))} cannot be divided over {self.size} processes: a batch "
+                "size is that of all of them together",
                 f"Use multiples of {self.size}, or start another number of processes",
             )
 
     def exchange(self, row: Sequence[float | None]) -> list[list[float | None]]:
-        """The rows of all processes, by one all-reduce: the same result in each. Every process calls it equally often.
+        """The rows of all processes, by one all-reduce: the same result in each. Every process
+        calls it equally often.
 
-        Raises JobSpecError: there is no process group, or not the one of the environment; and what the transport
-        raises where another process has died.
+        Raises JobSpecError: there is no process group, or not the one of the environment; and what
+        the transport raises if another process has died.
         """
         import torch
         import torch.distributed as group
@@ -93,13 +109,17 @@ class Ranks:
                 "torch.distributed",
                 f"rank {group.get_rank()} of {group.get_world_size()}",
                 f"RANK and WORLD_SIZE say rank {self.rank} of {self.size}",
-                "initialise it from the environment, by init_process_group() without rank and world_size",
+                "initialise it from the environment, by init_process_group() without rank and "
+                "world_size",
             )
         kinds = [part.partition(":")[0] for part in group.get_backend_config().split(",")]
-        table = torch.zeros(self.size, len(row), dtype=torch.float64, device="cpu" if "cpu" in kinds else kinds[0])
-        table[self.rank] = torch.tensor([math.nan if each is None else each for each in row], dtype=torch.float64)
+        table = torch.zeros(
+            self.size, len(row), dtype=torch.float64, device="cpu" if "cpu" in kinds else kinds[0]
+        )
+        numbers = [math.nan if value is None else value for value in row]
+        table[self.rank] = torch.tensor(numbers, dtype=torch.float64)
         group.all_reduce(table)  # of zeros and one row each: nothing is rounded
-        return [[None if math.isnan(each) else each for each in row] for row in table.tolist()]
+        return [[_known(number) for number in row] for row in table.tolist()]
 
     @property
     def ready(self) -> bool:
@@ -110,6 +130,11 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def _known(number: float) -> float | None:
+    """A figure of another process; NaN is none."""
+    return None if math.isnan(number) else number
 
 
 def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
@@ -130,7 +155,7 @@ class RankReport(NamedTuple):
 
     attempt: float
     epochs: float  # done
-    left: float  # it has left the loop
+    has_left: float  # the loop
     unreported: float  # its last epoch ended without a report
     reached: float
     resumed: float  # epochs that the checkpoint had trained
@@ -156,51 +181,56 @@ class RankReport(NamedTuple):
 
 
 def check_in_step(reports: Sequence[RankReport]) -> None:
-    """Raise ReportError where some processes have left the loop and others go on, or epochs differ."""
-    left = [rank for rank, report in enumerate(reports) if report.left]
-    if left and len(left) < len(reports):
+    """Raise ReportError if some processes have left the loop and others go on, or epochs differ."""
+    leavers = [rank for rank, report in enumerate(reports) if report.has_left]
+    if leavers and len(leavers) < len(reports):
         raise ReportError(
-            f"rank {', '.join(map(str, left))} of {len(reports)} left the loop over run.epochs() early, and the "
-            "others go on: leave it on every rank in the same epoch, or on none."
+            f"rank {', '.join(map(str, leavers))} of {len(reports)} left the loop over "
+            "run.epochs() early, and the others go on: leave it on every rank in the same epoch, "
+            "or on none."
         )
     places = [(int(report.attempt), int(report.epochs)) for report in reports]
-    if not left and len(set(places)) > 1:
+    if not leavers and len(set(places)) > 1:
         raise ReportError(
-            f"the ranks are in different epochs, (attempt, epochs done) = {places}: loop over run.epochs() on "
-            "every rank, with equally many batches."
+            f"the ranks are in different epochs, (attempt, epochs done) = {places}: loop over "
+            "run.epochs() on every rank, with equally many batches."
         )
 
 
 def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
-    """The observation of one process with the sums of all: energy and MAXPOWER are added, time is the longest one."""
-    first, device = reports[0], device_of(reports)
-    energy_j, rest_j, excess_j = (_sum(reports, name) for name in ENERGIES)
+    """The observation of one process with the sums of all: energy and MAXPOWER are added, time is
+    the longest one.
+    """
+    first = reports[0]
+    device = device_of(reports)
+    sums: dict[str, float | None] = {name: _sum(reports, name) for name in ENERGIES}
     if device.energy_source is None and first.source:
-        energy_j = rest_j = excess_j = None
-    timed = [(report.time_s, report.rest_s) for report in reports if report.time_s is not None]
-    time_s = max((time_s for time_s, _ in timed), default=None)
-    train_s = max((time_s - rest_s for time_s, rest_s in timed if rest_s is not None), default=None)
-    missing = {name for name, value in zip(ENERGIES, (energy_j, rest_j, excess_j), strict=True) if value is None}
-    reasons = dict(own.reasons)
+        sums = dict.fromkeys(ENERGIES)
+    time_s = max((report.time_s for report in reports if report.time_s is not None), default=None)
+    reasons: dict[str, str] = dict(own.reasons)
+    several_hosts = "the GPUs train on several hosts, and each host knows only its own"
+    is_one_host = device.count == own.device_count
+    each_j = None
+    if is_one_host and sums["energy_j"] is not None:
+        each_j = own.gpu_energy_j
     if own.time_s is not None:
-        reasons |= dict.fromkeys(missing - set(reasons), "not every host measures it in the same way")
-    each_j = own.gpu_energy_j if device.count == own.device_count and energy_j is not None else None
-    if each_j is None and device.count > 1 and own.time_s is not None:
-        several_hosts = "the GPUs train on several hosts, and each host knows only its own"
-        reasons["gpu_energy_j"] = reasons.get("energy_j") or several_hosts
-    busy = own.gpu_busy if device.count == own.device_count else None
-    if busy is None and own.gpu_busy is not None:
-        reasons["gpu_busy"] = "the GPUs train on several hosts, and each host knows only its own"
+        missing = [name for name in ENERGIES if sums[name] is None]
+        unlike = "not every host measures it in the same way"
+        reasons = {**dict.fromkeys(missing, unlike), **reasons}
+        if device.count > 1 and each_j is None:
+            reasons["gpu_energy_j"] = reasons.get("energy_j", several_hosts)
+    busy = own.gpu_busy
+    if busy is not None and not is_one_host:
+        busy = None
+        reasons["gpu_busy"] = several_hosts
     return replace(
         own,
+        **sums,  # type: ignore[arg-type]  # its values are floats or None
         samples=int(first.samples or 0),
         samples_per_epoch=first.samples_per_epoch,
         epochs=first.epochs,
-        energy_j=energy_j,
-        rest_j=rest_j,
-        excess_j=excess_j,
         time_s=time_s,
-        rest_s=None if time_s is None or train_s is None else max(time_s - train_s, 0.0),
+        rest_s=_rest_s(reports, time_s),
         excess_s=first.excess_s,
         paused_j=_sum(reports, "paused_j") if first.paused_s else None,
         paused_s=first.paused_s,
@@ -211,6 +241,15 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
         energy_source=device.energy_source,
         reasons=reasons,
     )
+
+
+def _rest_s(reports: Sequence[RankReport], longest_s: float | None) -> float | None:
+    """The part [s] of the longest time that the longest training steps leave."""
+    differences = (difference(report.time_s, report.rest_s) for report in reports)
+    trained_s = [time_s for time_s in differences if time_s is not None]
+    if longest_s is None or not trained_s:
+        return None
+    return max(longest_s - max(trained_s), 0.0)
 
 
 def device_of(reports: Sequence[RankReport]) -> DeviceInfo:
@@ -226,6 +265,5 @@ def device_of(reports: Sequence[RankReport]) -> DeviceInfo:
 
 
 def _sum(reports: Sequence[RankReport], name: str) -> float | None:
-    """Sum over the hosts; None where one of them lacks the figure."""
-    values = [getattr(report, name) for report in reports if report.measures]
-    return None if None in values else sum(values)
+    """Sum over the hosts; None if one of them lacks the figure."""
+    return of_all(sum, [getattr(report, name) for report in reports if report.measures])

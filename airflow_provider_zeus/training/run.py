@@ -1,4 +1,4 @@
-"""``ZeusRun``: the handle of a training function, in Airflow, from a plan file, in any framework."""
+"""``ZeusRun``: the handle of a training function, in Airflow or from a plan file, of any kind."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from typing import Any, Never, NoReturn, Self
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import TrialKey
+from airflow_provider_zeus.model.trial import PlannedAttempt, TrialKey
 from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import attempt_loop, starts
 from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loader
+from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.interrupts import TrainingKilled, raise_again
-from airflow_provider_zeus.training.plan_progress import Heartbeat, PlanProgress
+from airflow_provider_zeus.training.plan_progress import PlanProgress
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.events import Sink
 from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints, Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
-from airflow_provider_zeus.training.step_handle import ScriptHandle
+from airflow_provider_zeus.training.step_handle import ScriptHandle, StepHandle
 
 log = guarded_log(__name__)
 
@@ -36,9 +37,10 @@ log = guarded_log(__name__)
 class ZeusRun:
     """One recurrence's training: which batch size to train with, when to stop, what it cost.
 
-    Pass your function to ``run.train(fn)`` (``@task.zeus`` does that for you). ``fn(run)`` is called once per attempt
-    of the plan; ``train`` returns the value of the attempt whose model is kept. Build model and optimizer inside
-    ``fn``: an attempt that is given up leaves it by an exception, and the next attempt starts from scratch.
+    Pass your function to ``run.train(fn)`` (``@task.zeus`` does that for you). ``fn(run)`` is
+    called once per attempt of the plan; ``train`` returns the value of the attempt whose model is
+    kept. Build model and optimizer inside ``fn``: an attempt that is given up leaves it by an
+    exception, and the next attempt starts from scratch.
     """
 
     def __init__(
@@ -51,23 +53,29 @@ class ZeusRun:
         try_number: int | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        self.plan, self.device, self.ranks = plan, device, ranks
+        self.plan = plan
+        self.device = device
+        self.ranks = ranks
         self._in_train = False
-        self._retried = (try_number or 1) > 1
+        self._retried = environment.is_retry(try_number)
         self.job = plan.job
         self._target = self.job.parsed_target
-        self._error_before = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
+        # the interpreter sets it when an error ends a script
+        self._error_before = getattr(sys, "last_value", None)
         self.checkpoints = Checkpoints()
         self._resources = ExitStack()
-        self._hand_over: Callable[[Any], None] = lambda value: None  # takes the value of the kept attempt
-        # which attempt is under way: for loaders and for callbacks of frameworks
+        # takes the value of the kept attempt
+        self._hand_over: Callable[[Any], None] = lambda value: None
+        # the attempt under way, which loaders and callbacks of frameworks look up at each call
         self.progress = PlanProgress(plan, device, limits, sink, ranks, try_number=try_number)
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be handed to another process, as by ``spawn``: nothing that it does there would count."""
+        """Refuse to be handed to another process, as by ``spawn``: nothing that it does there would
+        count.
+        """
         raise TypeError(
-            "a ZeusRun cannot be handed to another process. Open it and train in one process, or start several by "
-            "torchrun (docs/several-gpus.md)."
+            "a ZeusRun cannot be handed to another process. Open it and train in one process, or "
+            "start several by torchrun (docs/how-to/several-gpus.md)."
         )
 
     @classmethod
@@ -82,13 +90,14 @@ class ZeusRun:
     ) -> Self:
         """A run of a plan, or of a plan file, without Airflow or a store.
 
-        :param sink: gets each line of the result, for instance a ``ResultWriter``; default: lines are dropped.
+        :param sink: gets each line of the result, for instance a ``ResultWriter``; default: lines
+            are dropped.
         :param device: default: the one that the job names.
         :param try_number: of the task that runs it, written into the result.
         :param ranks: this process among those that train together.
 
-        The device's power limit is restored when ``train()`` or the loop over ``epochs()`` ends, at the latest at exit.
-        Raises JobSpecError: the plan, the job or the device cannot be used.
+        The device's power limit is restored when ``train()`` or the loop over ``epochs()`` ends, at
+        the latest at exit. Raises JobSpecError: the plan, the job or the device cannot be used.
         """
         if not isinstance(plan, Plan):
             plan = Plan.read(Path(plan))
@@ -97,9 +106,12 @@ class ZeusRun:
         device = device or environment.device_of_plan(plan, state_dir, ranks)
         stack = ExitStack()
         stack.callback(device.close)
-        if limits := environment.limits_of_plan(plan, state_dir, device, ranks):
+        limits = environment.limits_of_plan(plan, state_dir, device, ranks)
+        if limits is not None:
             stack.enter_context(limits)
-        run = cls(plan, device, sink or (lambda line: None), limits, try_number=try_number, ranks=ranks)
+        run = cls(
+            plan, device, sink or (lambda line: None), limits, try_number=try_number, ranks=ranks
+        )
         stack.callback(Heartbeat(run.beat, plan.heartbeat_s).stop)
         run._resources = stack
         atexit.register(run._close)
@@ -107,15 +119,21 @@ class ZeusRun:
 
     @classmethod
     def from_env(cls) -> Self:
-        """A run of the plan in this process's environment; see :mod:`.environment`. Raises JobSpecError.
+        """A run of the plan in this process's environment; see :mod:`.environment`. Raises
+        JobSpecError.
 
-        For a job that chooses no batch size it is the :class:`.StepHandle` around the loop whose steps tune the limit.
+        For a job that chooses no batch size it is the :class:`.StepHandle` around the loop whose
+        steps tune the limit.
         """
-        ranks, plan, try_number = Ranks.of(os.environ), environment.plan_of(os.environ), environment.try_of(os.environ)
+        ranks = Ranks.of(os.environ)
+        plan = environment.plan_of(os.environ)
+        try_number = environment.try_of(os.environ)
         if not plan.job.chooses_size:
-            sink = (lambda line: None) if ranks.rank else environment.Results(os.environ)
-            return ScriptHandle(plan, sink, ranks)  # type: ignore[return-value]
-        if (try_number or 1) > 1:
+            if ranks.rank:  # rank 0 tunes the limit for all, and reports
+                return StepHandle(None)  # type: ignore[return-value]
+            results = environment.Results(os.environ)
+            return ScriptHandle(plan, results, ranks)  # type: ignore[return-value]
+        if environment.is_retry(try_number):
             plan = plan.for_retry()
         if ranks.rank:
             other = environment.OtherRank(os.environ, plan.ti_id, ranks.rank)
@@ -128,13 +146,23 @@ class ZeusRun:
     # ------------------------------------------------------------------ for the training loop
     @property
     def batch_size(self) -> int:
-        """Batch size of the present attempt [samples], of all processes together; before it begins, the usual one's."""
+        """Batch size of the present attempt [samples], of all processes together; before it begins,
+        the usual one's.
+        """
+        return self._planned.batch_size
+
+    @property
+    def _planned(self) -> PlannedAttempt:
         live = self.progress.live
-        return (live.planned if live else self.plan.attempts[self.plan.index_alone]).batch_size
+        if live is not None:
+            return live.planned
+        return self.plan.attempts[self.plan.index_alone]
 
     @property
     def local_batch_size(self) -> int:
-        """This process's share of ``batch_size`` [samples]: all of it, unless several processes train together."""
+        """This process's share of ``batch_size`` [samples]: all of it, unless several processes
+        train together.
+        """
         return self.ranks.share(self.batch_size)
 
     @property
@@ -146,39 +174,50 @@ class ZeusRun:
     def attempt_dir(self) -> Path:
         """An empty folder for the files of the present attempt.
 
-        It is removed when the attempt is given up. The folder of the kept attempt stays, so its path may be returned.
-        It lies under ``[zeus] attempt_root``, by default in the folder for temporary files. Of several processes only
-        rank 0's is kept. Raises JobSpecError where no folder can be made.
+        It is removed when the attempt is given up. The folder of the kept attempt stays, so its
+        path may be returned. It lies under ``[zeus] attempt_root``, by default in the folder for
+        temporary files. Of several processes only rank 0's is kept. Raises JobSpecError if no
+        folder can be made.
         """
         raise_again(self.progress.present.interrupt)  # outside of train() the attempt begins here
         return self.progress.folder()
 
     def resumed(self, *, epochs: int) -> None:
-        """Say that this attempt continues from a checkpoint, so that its few epochs do not count as all it needed.
+        """Say that this attempt continues from a checkpoint, so that its few epochs do not count as
+        all it needed.
 
-        ``epochs()`` then numbers from here, and ``max_epochs`` includes the epochs of the checkpoint. The run teaches
-        the cost of an epoch, but not how many epochs the batch size needs.
+        ``epochs()`` then numbers from here, and ``max_epochs`` includes the epochs of the
+        checkpoint. The run teaches the cost of an epoch, but not how many epochs the batch size
+        needs.
 
-        In a retry whose checkpoint had trained all of ``max_epochs``, ``epochs()`` gives none, and the run ends as the
-        earlier try reported it.
+        In a retry whose checkpoint had trained all of ``max_epochs``, ``epochs()`` gives none, and
+        the run ends as the earlier try reported it.
 
-        :param epochs: that the checkpoint had trained. Call it before the first epoch of each attempt that resumes.
+        :param epochs: that the checkpoint had trained. Call it before the first epoch of each
+            attempt that resumes.
 
-        Raises ReportError: an epoch has begun already, or a number below 0; no epoch is left, and this is no retry.
+        Raises ReportError: an epoch has begun already, or a number below 0; no epoch is left, and
+        this is no retry.
         """
-        live, held = self.progress.present, self.checkpoint
-        seen = held.observation if held is not None and held.epochs == epochs else None
-        live.resume(epochs, self._target, retried=held is not None or self._retried, reported=seen)
+        live = self.progress.present
+        checkpoint = self.checkpoint
+        observation = None
+        if checkpoint is not None and checkpoint.epochs == epochs:
+            observation = checkpoint.observation
+        is_retry = checkpoint is not None or self._retried
+        live.resume(epochs, self._target, retried=is_retry, reported=observation)
 
     def checkpointed(self, path: str | os.PathLike[str], *, epochs: int) -> None:
-        """Say where the newest checkpoint lies, after a report: a retry of this task then finds it::
+        """Say where the newest checkpoint lies, after a report: a retry of this task then finds
+        it::
 
             if run.checkpoint:
                 model.load_state_dict(torch.load(run.checkpoint.path, weights_only=True))
                 run.resumed(epochs=run.checkpoint.epochs)
 
-        Airflow's task state keeps path and figures, since Airflow 3.3 and for a function that trains in its task; a
-        clear begins again. Elsewhere this does nothing. Nothing that fails here fails the training.
+        Airflow's task state keeps path and figures, since Airflow 3.3 and for a function that
+        trains in its task; a clear begins again. Elsewhere this does nothing. Nothing that fails
+        here fails the training.
 
         :param path: where the next try can read it: its worker may be another host.
         :param epochs: that it has trained, those of a checkpoint before it included.
@@ -186,7 +225,7 @@ class ZeusRun:
         self.progress.note_child()
         live = self.progress.present
         with outlived("keep where the checkpoint lies"):
-            if not self.progress.forked:
+            if not self.progress.forked:  # a child's epochs are none of this run
                 newest = Checkpoint(
                     path=os.fspath(path),
                     epochs=epochs,
@@ -201,37 +240,45 @@ class ZeusRun:
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that an earlier try of this run named; None: there is none.
 
-        An attempt that tries another batch size trains from the beginning: it gets none; nor does one with another
-        start (:attr:`planned_start`), whose model would be that of the start before it.
+        An attempt that tries another batch size trains from the beginning: it gets none; nor does
+        one with another start (:attr:`planned_start`), whose model would be that of the start
+        before it.
         """
-        newest, live = self.checkpoints.newest, self.progress.present
+        newest = self.checkpoints.newest
+        live = self.progress.present
         if newest is None or newest.start != self.planned_start:
             return None
-        return newest if live.last or newest.batch_size == self.batch_size else None
+        if live.last or newest.batch_size == self.batch_size:
+            return newest
+        return None
 
     @property
     def previous(self) -> Any:
-        """What the newest successful run of this job (of this DAG and map index) returned; None where there is none.
+        """The value that the newest successful run of this job (of this DAG and map index)
+        returned; None if there is none.
 
-        The trial log keeps it where it is JSON of at most 4 kB, such as a path or a URI; paths are kept as text. A new
-        ``job_version`` has none, nor have runs that do not teach (``learn_from``): backfills and tests. A script hands
-        it over by ``run.train(fn)``.
+        The run log keeps it if it is JSON of at most 4 kB, such as a path or a URI; paths are kept
+        as text. A new ``job_version`` has none, nor have runs that do not teach (``learn_from``):
+        backfills and tests. A script hands it over by ``run.train(fn)``.
 
-        Do not trust the value if the job trains elsewhere, in a pod or on a host of Slurm: that training may return
-        any JSON. Load weights that it names with ``weights_only=True``.
+        Do not trust the value if the job trains elsewhere, in a pod or on a host of Slurm: that
+        training may return any JSON. Load weights that it names with ``weights_only=True``.
         """
-        held = self.plan.previous
+        earlier = self.plan.previous
+        if earlier is None or earlier.returned is None:
+            return None
         try:
-            return None if held is None or held.returned is None else json.loads(held.returned)
+            return json.loads(earlier.returned)
         except (ValueError, RecursionError):
             log.warning("Zeus: what the newest run returned cannot be read; run.previous is None.")
             return None
 
     @property
     def planned_start(self) -> str:
-        """Where the present attempt is to start: ``"cold"``, ``"shrunk"`` or ``"warm"`` (``ZeusJob.starts``)."""
-        live = self.progress.live
-        return ((live.planned if live else self.plan.attempts[self.plan.index_alone]).start or Start.COLD).value
+        """The planned start of the present attempt: ``"cold"``, ``"shrunk"`` or ``"warm"``
+        (``ZeusJob.starts``).
+        """
+        return (self._planned.start or Start.COLD).value
 
     def start(self, model: Any, state: Any = None) -> str:
         """Give the fresh model its planned start, and return the start that was taken::
@@ -239,82 +286,98 @@ class ZeusRun:
             model = build()
             run.start(model, torch.load(run.previous, weights_only=True) if run.previous else None)
 
-        ``"warm"`` takes the earlier model's weights; ``"shrunk"`` half of them and a tenth of the fresh ones, for the
-        floating-point parameters that are trained; ``"cold"`` leaves the model as it is. Where the earlier model does
-        not fit, or there is none, this run starts cold, and the log says why. Call it after the model is built, before
-        it is wrapped, compiled or sharded. The optimizer starts afresh.
+        ``"warm"`` takes the earlier model's weights; ``"shrunk"`` half of them and a tenth of the
+        fresh ones, for the floating-point parameters that are trained; ``"cold"`` leaves the model
+        as it is. If the earlier model does not fit, or there is none, this run starts cold, and the
+        log says why. Call it after the model is built, before it is wrapped, compiled or sharded.
+        The optimizer starts afresh.
 
         :param model: a torch module; or a dict of numpy or JAX arrays, whose entries are replaced.
-        :param state: its earlier ``state_dict()``, or such a dict; a function that loads it; None: there is none.
+        :param state: its earlier ``state_dict()``, or such a dict; a function that loads it; None:
+            there is none.
 
         Raises ReportError: this attempt trains already.
         """
         self.progress.note_child()
         planned = Start(self.planned_start)
         why_cold = starts.start(model, state, planned)
-        taken = planned if why_cold is None else Start.COLD
-        self.progress.present.take_start(taken, why_cold)
-        return taken.value
+        start = planned if why_cold is None else Start.COLD
+        self.progress.present.take_start(start, why_cold)
+        return start.value
 
     def started(self, start: str) -> None:
-        """Say which start the model took, where the author starts it by ``run.planned_start``.
+        """Say which start the model took, if the author starts it by ``run.planned_start``.
 
         Raises ReportError: this attempt trains already, or no such start.
         """
         if start not in tuple(Start):
-            raise ReportError(f"run.started({start!r}): no such start. Use one of {', '.join(Start)}.")
+            raise ReportError(
+                f"run.started({start!r}): no such start. Use one of {', '.join(Start)}."
+            )
         self.progress.note_child()
         self.progress.present.take_start(Start(start))
 
     def served(self, **metrics: float) -> None:
-        """Say how good the model of ``run.previous`` is on the new data, where ``run.still_good()`` is not asked.
+        """Say how good the model of ``run.previous`` is on the new data, if ``run.still_good()`` is
+        not asked.
 
-        So it is known how well the model served that an earlier run left, by where that run started.
+        It shows how well an earlier run's model served, by the start of that run.
 
         Raises ReportError: the target's metric is missing or no finite number.
         """
         self.progress.present.serve(self._target.pick(metrics, "run.served"))
 
     def still_good(self, **metrics: float) -> bool:
-        """Whether the model of ``run.previous`` reaches the target on the new data, so that nothing has to be trained.
+        """Whether the model of ``run.previous`` reaches the target on the new data, so that nothing
+        has to be trained.
 
-        Where it does, return from the training function, with what later runs shall get as ``run.previous``::
+        If it does, return from the training function, with the value that later runs shall get as
+        ``run.previous``::
 
             if run.previous and run.still_good(accuracy=evaluate(run.previous, new_data)):
                 return run.previous
 
-        The run then counts as *not needed*. False also where ``ZeusJob(retrain_every=...)`` asks for a training now.
-        Evaluate on data that the earlier model has not seen (docs/whether.md).
+        The run then counts as *not needed*. False also if ``ZeusJob(retrain_every=...)`` asks for a
+        training now. Evaluate on data that the earlier model has not seen (docs/levers/whether.md).
 
-        Raises ReportError: there is no ``run.previous``, this attempt trains already, the target's metric is missing or
-        not a finite number, several processes train together.
+        Raises ReportError: there is no ``run.previous``, this attempt trains already, the target's
+        metric is missing or not a finite number, several processes train together.
         """
-        held, most = self.plan.previous, self.job.retrain_every
-        if self.previous is None or held is None:
+        earlier = self.plan.previous
+        most = self.job.retrain_every
+        if self.previous is None or earlier is None:
             raise ReportError(
-                "run.still_good(): run.previous is None: no earlier run of this job returned a value that was kept. "
-                "Check `if run.previous is not None` first, and return JSON of at most 4 kB, such as a path."
+                "run.still_good(): run.previous is None: no earlier run of this job returned a "
+                "value that was kept. Check `if run.previous is not None` first, and return JSON "
+                "of at most 4 kB, such as a path."
             )
         if self.ranks.several:
             raise ReportError(
-                "run.still_good() is for one process. Decide in a task before, and let this one not start at all."
+                "run.still_good() is for one process. Decide in a task before, and let this one "
+                "not start at all."
             )
         metric = self._target.pick(metrics, "run.still_good")
         reached = self._target.reached(metric)
         self.progress.present.serve(metric)
-        if reached and most is not None and held.not_needed + 1 >= most:
-            log.info("Zeus: the earlier model is still good, but retrain_every=%d asks for a training now.", most)
+        if not reached:
             return False
-        if reached:
-            self.progress.present.keep_previous(self._target, metric)
-        return reached
+        if most is not None and earlier.not_needed + 1 >= most:
+            log.info(
+                "Zeus: the earlier model is still good, but retrain_every=%d asks for a training "
+                "now.",
+                most,
+            )
+            return False
+        self.progress.present.keep_previous(self._target, metric)
+        return True
 
     def epochs(self) -> Iterator[int]:
         """Epoch numbers from 0, until the target is reached or ``max_epochs`` are done.
 
-        The loop ends normally only in the attempt whose model is kept; one that is given up is left by ``AttemptOver``.
-        Outside of ``train()`` the plan's usual attempt runs. Raises ReportError at the start of an epoch when the one
-        before reported nothing, and at the start of a loop after one that ended normally: one run trains one model.
+        The loop ends normally only in the attempt whose model is kept; one that is given up is left
+        by ``AttemptOver``. Outside of ``train()`` the plan's usual attempt runs. Raises ReportError
+        at the start of an epoch when the one before reported nothing, and at the start of a loop
+        after one that ended normally: one run trains one model.
         """
         self.progress.note_child()
         live = self.progress.present
@@ -322,71 +385,95 @@ class ZeusRun:
         live.take_back()
         if live.over:
             raise ReportError(
-                "run.epochs(): this attempt's training is over: one run trains one model. Leave the first loop by "
-                "`break` where another follows, or use one task for each model."
+                "run.epochs(): this attempt's training is over: one run trains one model. Leave "
+                "the first loop by `break` where another follows, or use one task for each model."
             )
-        return iter(self._next_epoch, None)  # no generator: a swallowed interrupt is raised again at the next epoch
+        # no generator: a swallowed interrupt is raised again at the next epoch
+        return iter(self._next_epoch, None)
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:
-        """A torch loader of the chosen batch size over a data set; ``options`` go to ``torch.utils.data.DataLoader``.
+        """A torch loader of the chosen batch size over a data set; ``options`` go to
+        ``torch.utils.data.DataLoader``.
 
-        ``data`` may be a loader that was built with ``run.batch_size``, of torch or of another library, or a generator
-        of such batches: its batches count as they are. Wrap the training data only, not the validation data. Raises
-        JobSpecError when another batch size is given, and at a first batch that does not tell its size.
+        ``data`` may be a loader that was built with ``run.batch_size``, of torch or of another
+        library, or a generator of such batches: its batches count as they are. Wrap the training
+        data only, not the validation data. Raises JobSpecError when another batch size is given,
+        and at a first batch that does not tell its size.
         """
-        live = self.progress.live
-        seed = self.plan.seed + (live.passes if live else 0)  # the same on all ranks
-        return run_loader(data, self.local_batch_size, options, self.progress, self.ranks, seed=seed)
+        seed = self.plan.seed  # the same on all ranks
+        if self.progress.live is not None:
+            seed += self.progress.live.passes
+        return run_loader(
+            data, self.local_batch_size, options, self.progress, self.ranks, seed=seed
+        )
 
     def step(self, samples: int | None = None) -> None:
-        """Count an optimizer step over ``samples`` (default: the batch size); for loops without ``data_loader``."""
+        """Count an optimizer step over ``samples`` (default: the batch size); for loops without
+        ``data_loader``.
+        """
         self.progress.step(samples)
 
     def report(self, *unnamed: Never, **metrics: float) -> None:
-        """End an epoch with its metrics; gives the attempt up when its bound or ``max_epochs`` is passed.
+        """End an epoch with its metrics; gives the attempt up when its bound or ``max_epochs`` is
+        passed.
 
-        Other metrics than the target's may come in reports of their own. Raises ReportError: a metric comes twice in an
-        epoch; the target's metric is no number, or in another unit than the target; no target value was set; no epoch
-        has begun; a value without a name.
+        Other metrics than the target's may come in reports of their own. Raises ReportError: a
+        metric comes twice in an epoch; the target's metric is no number, or in another unit than
+        the target; no target value was set; no epoch has begun; a value without a name.
         """
         if unnamed:
             name = self._target.metric
-            raise ReportError(f"run.report() got a value without its name. Write run.report({name}=value).")
+            raise ReportError(
+                f"run.report() got a value without its name. Write run.report({name}=value)."
+            )
         self.progress.note_child()
         live = self.progress.present
         raise_again(live.interrupt)
         self.progress.trackers.look()
-        if (newest := self.progress.newest_pass()) is not None:
+        newest = self.progress.newest_pass()
+        if newest is not None:
             newest.flush()
+        self.progress.check_rate()
         live.report(self._target, metrics)
 
     def set_target(self, value: float) -> None:
-        """Give the target ``"<metric> <= runtime"`` its value, before the first report of each attempt.
+        """Give the target ``"<metric> <= runtime"`` its value, before the first report of each
+        attempt.
 
-        Raises ReportError: the job states a value itself, an epoch was reported already, not a finite number.
+        Raises ReportError: the job states a value itself, an epoch was reported already, not a
+        finite number.
         """
         raise_again(self.progress.killed)
         self._target = self.job.parsed_target.with_value(value, epochs_reported=self.epochs_done)
 
-    def scale_lr(self, lr: float, rule: str = "sqrt", *, reference_batch_size: int | None = None) -> float:
-        """Learning rate for the present batch size: ``sqrt`` (adaptive optimizers), ``linear`` (SGD) or ``none``.
+    def scale_lr(
+        self, lr: float, rule: str = "sqrt", *, reference_batch_size: int | None = None
+    ) -> float:
+        """Learning rate for the present batch size: ``sqrt`` (adaptive optimizers), ``linear``
+        (SGD) or ``none``.
 
-        :param lr: the rate that suits ``reference_batch_size`` (default: the job's default batch size).
+        :param lr: the rate that suits ``reference_batch_size`` (default: the job's default batch
+            size).
 
         Raises JobSpecError for an unknown rule.
         """
         powers = {"sqrt": 0.5, "linear": 1.0, "none": 0.0}
         if rule not in powers:
-            raise JobSpecError.of("run.scale_lr(): rule", rule, "not known", f"use one of {', '.join(powers)}")
+            raise JobSpecError.of(
+                "run.scale_lr(): rule", rule, "not known", f"use one of {', '.join(powers)}"
+            )
         ratio = self.batch_size / (reference_batch_size or self.job.default_batch_size)
         rate: float = lr * ratio ** powers[rule]
+        self.progress.keeps_rate = rule == "none"
         self.progress.learning_rate = float(rate) if math.isfinite(rate) else None
         return rate
 
     def train(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call ``fn(run, *args, **kwargs)`` once per attempt, by :mod:`.attempt_loop`; return the kept attempt's value.
+        """Call ``fn(run, *args, **kwargs)`` once per attempt, by :mod:`.attempt_loop`; return the
+        kept attempt's value.
 
-        Exploratory attempts come first. Once the kept attempt has returned, ``fn`` is not called again.
+        Exploratory attempts come first. Once the kept attempt has returned, ``fn`` is not called
+        again.
         """
         if self.progress.live is not None or self.progress.finished:
             raise RuntimeError("run.train() must come first, and once: this run has begun already.")
@@ -407,12 +494,15 @@ class ZeusRun:
         raise_again(self.progress.killed)
 
     def close(self) -> None:
-        """Restore the power limit and stop the heartbeat; write the end of an attempt that has not ended yet.
+        """Restore the power limit and stop the heartbeat; write the end of an attempt that has not
+        ended yet.
 
         Inside of ``train()``, which does so itself, it does nothing.
         """
         if self._in_train:
-            log.warning("Zeus: run.close() does nothing inside of the training function: the run goes on.")
+            log.warning(
+                "Zeus: run.close() does nothing inside of the training function: the run goes on."
+            )
         else:
             self._close()
 
@@ -420,19 +510,21 @@ class ZeusRun:
     def _close(self) -> None:
         if self.progress.forked:
             return
+        # else the interpreter would keep the run, and its model, until exit
         atexit.unregister(self._close)
-        with ExitStack() as each:  # the last one first, also where one of them raises
-            each.callback(self.progress.sender.close)  # nothing is sent after that
-            each.callback(self._resources.close)
+        with ExitStack() as stack:  # the last one first, also if one of them raises
+            stack.callback(self.progress.sender.close)  # nothing is sent after that
+            stack.callback(self._resources.close)
             self._resources = ExitStack()
-            each.callback(self.progress.drop_folder)
+            stack.callback(self.progress.drop_folder)
             if not self.progress.finished:
                 attempt_loop.end_unfinished(self.progress, error_before=self._error_before)
 
     @property
     def epochs_done(self) -> int:
         """Epochs of the present attempt that ended with a report."""
-        return self.progress.live.epochs_done if self.progress.live else 0
+        live = self.progress.live
+        return 0 if live is None else live.epochs_done
 
     def beat(self) -> None:
         """Send the newest partial sums now; the heartbeat does so every few seconds."""
@@ -441,7 +533,8 @@ class ZeusRun:
     def _next_epoch(self) -> int | None:
         live = self.progress.present
         epoch = live.next_epoch(self._target)
-        if epoch is None and self.progress.loop_only and not live.ended:
+        is_over = epoch is None and self.progress.loop_only
+        if is_over and not live.ended:
             with outlived("write the end of this run"):
                 self.progress.end(*live.outcome)
                 self.progress.finish(kept=True)

@@ -1,14 +1,15 @@
-"""Where a training starts: the earlier model's weights in the fresh model, as they are or shrunk.
+"""The start of a training: the earlier model's weights in the fresh model, as they are or shrunk.
 
-Shrunk is *shrink and perturb* (Ash and Adams, NeurIPS 2020): half of the earlier weights and a tenth of the fresh ones.
-torch, JAX and numpy are never imported here: only what the author has loaded is looked at.
+Shrunk is *shrink and perturb* (Ash and Adams, NeurIPS 2020): half of the earlier weights and a
+tenth of the fresh ones. torch, JAX and numpy are never imported here: only what the author has
+loaded is looked at.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider_zeus.airflow_compat import masked
@@ -17,22 +18,24 @@ from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation
 
-OLD, FRESH = 0.5, 0.1  # shares of the earlier and of the fresh weights in a shrunk start
-UNSEEN = f"{START_UNSEEN}: call run.start(model, state) after the model is built, or run.started(...)"
+# shares of the earlier and of the fresh weights in a shrunk start
+OLD = 0.5
+FRESH = 0.1
+UNSEEN = (
+    f"{START_UNSEEN}: call run.start(model, state) after the model is built, or run.started(...)"
+)
 
 log = guarded_log(__name__)
 
 
+@dataclass
 class Taken:
-    """The start that the models of an attempt took, and how the earlier model served.
+    """The start that the models of an attempt took, and how the earlier model served."""
 
-    :param planned: None: the job chooses no start.
-    """
-
-    def __init__(self, planned: Start | None) -> None:
-        self.planned, self.starts = planned, set[Start]()
-        self.why_cold: str | None = None  # why one of them did not take the planned start
-        self.served: float | None = None  # metric of the earlier model on this slice
+    planned: Start | None  # None: the job chooses no start
+    starts: set[Start] = field(default_factory=set)
+    why_cold: str | None = None  # why one of them did not take the planned start
+    served: float | None = None  # metric of the earlier model on this slice
 
     def take(self, start: Start, why_cold: str | None = None) -> None:
         """Note the start of a model."""
@@ -43,125 +46,179 @@ class Taken:
             log.info("Zeus: this training starts %s.", start)
         else:
             why = why_cold or "the run says so"
-            log.warning("Zeus: this training starts %s, and not %s as planned: %s.", start, planned, why)
+            log.warning(
+                "Zeus: this training starts %s, and not %s as planned: %s.", start, planned, why
+            )
 
     def end(self, *, trained: bool) -> None:
         """The attempt has ended: one that trained and said nothing of its start counts as cold."""
-        if self.planned is not None and not self.starts and trained:
-            self.starts, self.why_cold = {Start.COLD}, UNSEEN
+        if self.planned is None or self.starts:
+            return
+        if trained:
+            self.starts = {Start.COLD}
+            self.why_cold = UNSEEN
             log.warning("Zeus: %s. This run counts as a cold start.", UNSEEN)
 
     def put_into(self, seen: Observation) -> Observation:
         """The observation with the start that was taken, or the reason why there is none."""
-        start = next(iter(self.starts)) if len(self.starts) == 1 else None
-        reasons = {"start": "its models started differently"} if len(self.starts) > 1 else {}
-        reasons |= {} if self.why_cold is None else {WHY_COLD: self.why_cold}
-        return replace(seen, start=start, served=self.served, reasons={**seen.reasons, **reasons})
+        start = next(iter(self.starts), None)
+        reasons = dict(seen.reasons)
+        if len(self.starts) > 1:
+            start = None
+            reasons["start"] = "its models started differently"
+        if self.why_cold is not None:
+            reasons[WHY_COLD] = self.why_cold
+        return replace(seen, start=start, served=self.served, reasons=reasons)
 
 
 class NotTakenError(Exception):
-    """Why a model starts cold, with the remedy where there is one."""
+    """Why a model starts cold, with the remedy if there is one."""
 
 
 def start(model: Any, state: Any, planned: Start) -> str | None:
     """Give the model its planned start; return why it starts cold instead, or None. Raises nothing.
 
-    :param model: a torch module, or a dict of arrays, whose entries are replaced. Where it starts cold it is unchanged.
-    :param state: what the earlier model left: a state_dict or a dict of arrays, or a function that loads it.
+    :param model: a torch module, or a dict of arrays, whose entries are replaced. If it starts cold
+        it is unchanged.
+    :param state: of the earlier model: a state_dict or a dict of arrays, or a function that loads
+        it.
     """
     try:
         if is_sharded(model):
             raise NotTakenError(
-                "the model is sharded (FSDP, DTensor): call run.start() before it is sharded, or start cold"
+                "the model is sharded (FSDP, DTensor): call run.start() before it is sharded, or "
+                "start cold"
             )
         if planned is Start.COLD:
-            return None
-        if callable(state) and not hasattr(state, "state_dict"):
-            state = state()
-        if state is None:
-            return "there is no earlier model: run.start() got None"
-        state = state.state_dict() if hasattr(state, "state_dict") else state
-        if not isinstance(state, Mapping):
-            raise NotTakenError(f"the state is a {type(state).__name__}: give a state_dict, or a dict of arrays")
+            return None  # its state is not even loaded
+        entries = _entries_of(state)
         if hasattr(model, "load_state_dict"):
-            _start_module(model, state, planned)
+            _start_module(model, entries, planned)
         elif isinstance(model, MutableMapping):
-            for entries, name, value in list(_entries(model, state, planned, "")):
-                entries[name] = value
+            # all are made before the first one is replaced: a model that starts cold is unchanged
+            for part, name, value in list(_entries(model, entries, planned, "")):
+                part[name] = value
         else:
-            what = f"a {type(model).__name__} is neither a torch module nor a dict of arrays that can be changed"
-            raise NotTakenError(f"{what}: start it by run.planned_start, and say run.started(...)")
+            raise NotTakenError(
+                f"a {type(model).__name__} is neither a torch module nor a dict of arrays that can "
+                "be changed: start it by run.planned_start, and say run.started(...)"
+            )
     except NotTakenError as why:
         return str(why)
     except Exception as error:  # of the state's or the model's own code: the training goes on cold
-        return truncated(masked(f"the earlier model cannot be loaded: {type(error).__name__}: {error}"), 500)
+        return truncated(
+            masked(f"the earlier model cannot be loaded: {type(error).__name__}: {error}"), 500
+        )
     return None
+
+
+def _entries_of(state: Any) -> Mapping[Any, Any]:
+    """The entries of an earlier model's state, loaded if it is a function."""
+    if callable(state) and not hasattr(state, "state_dict"):
+        state = state()
+    if state is None:
+        raise NotTakenError("there is no earlier model: run.start() got None")
+    if hasattr(state, "state_dict"):
+        state = state.state_dict()
+    if isinstance(state, Mapping):
+        return state
+    raise NotTakenError(
+        f"the state is a {type(state).__name__}: give a state_dict, or a dict of arrays"
+    )
 
 
 def is_sharded(model: Any) -> bool:
     """Whether this process holds only a part of a torch model's weights."""
-    modules = model.modules() if callable(getattr(model, "modules", None)) else ()
-    kinds = {kind.__name__ for module in modules for kind in type(module).__mro__}
-    parameters = model.parameters() if callable(getattr(model, "load_state_dict", None)) else ()
-    kinds |= {type(each).__name__ for each in parameters}
-    return not kinds.isdisjoint(("FullyShardedDataParallel", "FSDPModule", "DTensor", "ShardedTensor"))
+    kinds: set[str] = set()
+    if callable(getattr(model, "modules", None)):
+        for module in model.modules():
+            kinds |= {kind.__name__ for kind in type(module).__mro__}
+    if callable(getattr(model, "load_state_dict", None)):
+        kinds |= {type(parameter).__name__ for parameter in model.parameters()}
+    return not kinds.isdisjoint(
+        ("FullyShardedDataParallel", "FSDPModule", "DTensor", "ShardedTensor")
+    )
 
 
 def _unwrapped(name: str) -> str:
-    """The name of a weight without what DDP and torch.compile put before it, or before a part of it."""
+    """The name of a weight without the prefix of DDP and torch.compile, or before a part of it."""
     *modules, weight = name.split(".")
-    return ".".join([*(module for module in modules if module not in ("module", "_orig_mod")), weight])
+    own = [module for module in modules if module not in ("module", "_orig_mod")]
+    return ".".join([*own, weight])
 
 
 def _start_module(model: Any, state: Mapping[str, Any], planned: Start) -> None:
-    """Load the state into a torch module, trained weights shrunk where that is planned."""
+    """Load the state into a torch module, trained weights shrunk if that is planned."""
     torch = sys.modules["torch"]
     fresh = model.state_dict()
-    if fresh.keys() != state.keys():  # saved from, or given as, a wrapped model
-        plain = {_unwrapped(str(name)): value for name, value in state.items()}
-        names = {name: _unwrapped(name) for name in fresh}
-        if sorted(names.values()) == sorted(plain):
-            state = {name: plain[own] for name, own in names.items()}
+    # saved from, or given as, a wrapped model
+    plain = {_unwrapped(str(name)): value for name, value in state.items()}
+    names = {name: _unwrapped(name) for name in fresh}
+    if fresh.keys() != state.keys() and sorted(names.values()) == sorted(plain):
+        state = {name: plain[own] for name, own in names.items()}
     _check_names(fresh, state)
-    # tied weights stand under several names; those that are not trained are as in the earlier model, like buffers
+    # tied weights stand under several names; those that are not trained are as in the earlier
+    # model, like buffers
     every = model.named_parameters(remove_duplicate=False)
-    trained = {name for name, p in every if p.requires_grad and (p.is_floating_point() or p.is_complex())}
+    # only floating-point and complex parameters can require gradients
+    trained = {name for name, parameter in every if parameter.requires_grad}
     new = dict(state)
+    kept = dict(fresh)
     for name, value in fresh.items():
         if not isinstance(value, torch.Tensor):
             continue
-        if value.is_meta or type(value).__name__ == "UninitializedParameter":
-            raise NotTakenError(f"{name} has no weights yet: call run.start() after the model is built on its device")
-        if hasattr(state[name], "full_tensor"):
-            raise NotTakenError(f"{name} of the earlier model is sharded (DTensor): save its full_tensor()")
-        old = torch.as_tensor(state[name]).detach()
-        _check_shape(name, tuple(value.shape), tuple(old.shape))
+        old = _earlier_tensor(name, state[name], value)
+        kept[name] = value.detach().clone()
         if name in trained:
             _check_finite(name, torch.isfinite(old).all())
             if planned is Start.SHRUNK:
                 new[name] = OLD * old.to(value.device, value.dtype) + FRESH * value.detach()
-    kept = {name: v.detach().clone() if isinstance(v, torch.Tensor) else v for name, v in fresh.items()}
     try:
         model.load_state_dict(new)
     except Exception:
+        # it may have replaced some weights before it failed
         model.load_state_dict(kept)
         raise
+
+
+def _earlier_tensor(name: str, old: Any, fresh: Any) -> Any:
+    """The earlier model's weight for a fresh one. Raises NotTakenError: it does not fit."""
+    if fresh.is_meta or type(fresh).__name__ == "UninitializedParameter":
+        raise NotTakenError(
+            f"{name} has no weights yet: call run.start() after the model is built on its device"
+        )
+    if hasattr(old, "full_tensor"):
+        raise NotTakenError(
+            f"{name} of the earlier model is sharded (DTensor): save its full_tensor()"
+        )
+    tensor = sys.modules["torch"].as_tensor(old).detach()
+    _check_shape(name, tuple(fresh.shape), tuple(tensor.shape))
+    return tensor
 
 
 def _entries(
     model: Mapping[Any, Any], state: Mapping[Any, Any], planned: Start, path: str
 ) -> Iterator[tuple[Any, Any, Any]]:
-    """(dict, name, new value) of each entry, those of inner dicts too. The state's own arrays are copied."""
+    """(dict, name, new value) of each entry, those of inner dicts too.
+
+    The state's own arrays are copied.
+    """
     _check_names(model, state, path)
     for name, value in model.items():
-        at, old = f"{path}{name}", state[name]
+        at = f"{path}{name}"
+        old = state[name]
         if isinstance(value, Mapping):
             if not isinstance(value, MutableMapping) or not isinstance(old, Mapping):
-                raise NotTakenError(f"{at} is no dict that can be changed: give plain dicts (flax: unfreeze(params))")
+                raise NotTakenError(
+                    f"{at} is no dict that can be changed: give plain dicts (flax: "
+                    "unfreeze(params))"
+                )
             yield from _entries(value, old, planned, f"{at}.")
             continue
         if isinstance(value, list | tuple) or not hasattr(value, "dtype"):
-            raise NotTakenError(f"{at} is a {type(value).__name__}: give dicts whose entries are arrays")
+            raise NotTakenError(
+                f"{at} is a {type(value).__name__}: give dicts whose entries are arrays"
+            )
         asarray = _asarray_of(value)
         old = asarray(old, value.dtype)
         _check_shape(at, tuple(value.shape), tuple(old.shape))
@@ -173,7 +230,7 @@ def _entries(
 
 
 def _asarray_of(value: Any) -> Callable[[Any, Any], Any]:
-    """What makes a new array of the same kind: of JAX, else of numpy."""
+    """The function that makes a new array of the same kind: of JAX, else of numpy."""
     if type(value).__module__.partition(".")[0] in ("jax", "jaxlib"):
         jax: Any = sys.modules["jax"]
         return lambda array, dtype: jax.numpy.array(array, dtype=dtype)
@@ -184,9 +241,14 @@ def _asarray_of(value: Any) -> Callable[[Any, Any], Any]:
 def _check_names(fresh: Mapping[Any, Any], state: Mapping[Any, Any], path: str = "") -> None:
     if fresh.keys() == state.keys():
         return
-    name = next((n for n in fresh if n not in state), None)
-    what = f"{path}{name} is not in the earlier model" if name is not None else "the earlier model has other names"
-    raise NotTakenError(f"{what}: it was built otherwise, or the state is not the model's own; change job_version then")
+    difference = "the earlier model has other names"
+    missing = [name for name in fresh if name not in state]
+    if missing:
+        difference = f"{path}{missing[0]} is not in the earlier model"
+    raise NotTakenError(
+        f"{difference}: it was built otherwise, or the state is not the model's own; change "
+        "job_version then"
+    )
 
 
 def _check_shape(name: str, fresh: tuple[int, ...], old: tuple[int, ...]) -> None:

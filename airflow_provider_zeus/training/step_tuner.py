@@ -1,8 +1,10 @@
-"""Chooses the power limit of a training that knows nothing of it, by the optimizer steps that torch reports.
+"""Chooses the power limit of a training that knows nothing of it, by the optimizer steps that torch
+reports.
 
-torch's own hook for all optimizers reports each step, in the training's thread; torch is never imported here. The
-optimizer that steps most leads: a window of the profile is a number of its steps, so gradients that are accumulated, or
-steps that a gradient scaler leaves out, count as what they end in.
+torch's own hook for all optimizers reports each step, in the training's thread; torch is never
+imported here. The optimizer that steps most leads: a window of the profile is a number of its
+steps, so gradients that are accumulated, or steps that a gradient scaler leaves out, count as what
+they end in.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import SPARE, Reading, read
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, SimulatedGpu
@@ -33,7 +35,14 @@ from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
-from airflow_provider_zeus.training.torch_listener import LEAD_STEPS, MODULE, Leading, of_all, on_steps, step_kind
+from airflow_provider_zeus.training.torch_listener import (
+    LEAD_STEPS,
+    MODULE,
+    Leading,
+    of_all,
+    on_steps,
+    step_kind,
+)
 
 log = guarded_log(__name__)
 
@@ -52,19 +61,24 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class StepTuner:
-    """Profiles power limits while the training steps, and sets the best one. Raises nothing into the training.
+    """Profiles power limits while the training steps, and sets the best one. Raises nothing into
+    the training.
 
-    :param device: of the training, where it is open already: a simulated GPU, whose clock the steps advance.
+    :param device: of the training, if it is open already: a simulated GPU, whose clock the steps
+        advance.
     :param ranks: this process among those that train together: the first one.
     """
 
-    def __init__(self, plan: Plan, state_dir: str, device: Device | None = None, ranks: Ranks = ALONE) -> None:
+    def __init__(self, plan: Plan, device: Device | None = None, ranks: Ranks = ALONE) -> None:
         self.steps = 0  # of the leading optimizer, and of those before it of the same kind
-        self.kind: int | None = None  # what its profile is kept by: see :func:`step_kind`
+        self.kind: int | None = None  # the key of its profile: see :func:`step_kind`
         self.said = ""  # why no limit is tuned; empty: it is, or no step was seen yet
-        self._plan, self._state_dir, self._device, self._ranks = plan, state_dir, device, ranks
-        self._tunes = plan.job.tries_limits
-        self._born, self._resources = _forks, ExitStack()
+        self._plan = plan
+        self._state_dir = plan.state_dir or default_state_dir()
+        self._device = device
+        self._ranks = ranks
+        self._born = _forks
+        self._resources = ExitStack()
         self._leading = Leading()
         self._lead: ref[Any] | None = None
         self._limits: LimitControl | None = None
@@ -78,14 +92,17 @@ class StepTuner:
         self._last_s = 0.0
         self._due_s = 0.0  # time of the next look at the sweep; 0: at each step
         self._look_at = 0  # step at which the usual gap is taken again
-        self._gaps_s: deque[float] = deque(maxlen=32)  # between two steps: their median is the usual one
+        # between two steps: their median is the usual one
+        self._gaps_s: deque[float] = deque(maxlen=32)
         self._long_s = math.inf  # so long a gap between two steps is a pause
         self._paused_at = 0  # step of the newest pause
         self._end_hearing = on_steps(self.step)
 
     @staticmethod
     def is_asked_for(job: ZeusJob) -> bool:
-        """Whether the steps of a job's trainings are counted: to tune the limit, or to advance a simulated GPU."""
+        """Whether the steps of a job's trainings are counted: to tune the limit, or to advance a
+        simulated GPU.
+        """
         return job.tries_limits or job.device.startswith(PREFIX)
 
     @property
@@ -95,7 +112,8 @@ class StepTuner:
 
     def look(self) -> None:
         """Make sure that the limit is still guarded. Any thread may call this."""
-        if (limits := self._limits) is not None:
+        limits = self._limits
+        if limits is not None:
             limits.keep_guarded()
 
     def step(self, optimizer: Any = None) -> None:
@@ -103,9 +121,10 @@ class StepTuner:
         if self.said or self._born != _forks:  # on the training's path: no call more than needed
             return
         try:
-            lead, stepped = self._lead, self if optimizer is None else optimizer
-            if lead is None or lead() is not stepped:
-                if self._leading.overtakes(stepped, self.steps, led=lead is not None and lead() is not None):
+            lead = None if self._lead is None else self._lead()
+            stepped = self if optimizer is None else optimizer
+            if lead is not stepped:
+                if self._leading.overtakes(stepped, self.steps, led=lead is not None):
                     self._begin(stepped)
                     self._lead = ref(stepped)
                 return
@@ -113,42 +132,56 @@ class StepTuner:
             if self._is_simulated and self._device is not None:
                 self._device.on_step(SIMULATED_SAMPLES)
             now_s = self._now_s()
-            gap_s, self._last_s = now_s - self._last_s, now_s
-            if gap_s > self._long_s or now_s >= self._due_s or self.steps >= self._look_at:
+            gap_s = now_s - self._last_s
+            self._last_s = now_s
+            is_due = now_s >= self._due_s or self.steps >= self._look_at
+            if is_due or gap_s > self._long_s:
                 self._pass(now_s, gap_s)
         except Exception as error:
-            log.warning("Zeus tunes no power limit from here on (%s). The training goes on.", type(error).__name__)
+            log.warning(
+                "Zeus tunes no power limit from here on (%s). The training goes on.",
+                type(error).__name__,
+            )
             log.debug("The step could not be counted.", exc_info=True)
-            self.said, self._lead = "its steps could not be counted", None  # so none are reported
+            # so none are reported
+            self.said = "its steps could not be counted"
+            self._lead = None
             with suppress(Exception):
                 self._give_back()
 
     def take_unsent(self) -> tuple[ProfileSample, ...]:
         """The profile samples since the last call. Any thread may call this."""
-        return (*drain(self._unsent), *(() if self._sweep is None else self._sweep.take_unsent()))
+        unsent = drain(self._unsent)
+        if self._sweep is not None:
+            unsent += self._sweep.take_unsent()
+        return unsent
 
     def observed(self, seen: Observation) -> Observation:
-        """What was measured of the task, with what the steps tell."""
+        """The observation of the task, with the figures of the steps."""
         if self._lead is None:
             return seen
-        sweep, limits, reasons = self._sweep, self._limits, dict(seen.reasons)
-        if sweep is not None and sweep.profiler.why_uncapped:
-            reasons[UNCAPPED] = sweep.profiler.why_uncapped
-        if sweep is not None and sweep.profiler.slow:
-            reasons[LIMIT] = sweep.profiler.slow
+        sweep = self._sweep
+        limits = self._limits
+        whys: dict[str, str] = {}
+        if sweep is not None:
+            whys = {UNCAPPED: sweep.profiler.why_uncapped, LIMIT: sweep.profiler.slow}
         if limits is not None and limits.why_not_set:
-            reasons[LIMIT] = limits.why_not_set
+            whys[LIMIT] = limits.why_not_set
+        reasons = {**seen.reasons, **{name: why for name, why in whys.items() if why}}
         return replace(seen, **of_all(self._figures()), reasons=reasons)
 
     def stop(self) -> None:
-        """The training is over: no further step counts. The profile keeps what was measured."""
+        """The training is over: no further step counts. The profile keeps its samples."""
         self._end_hearing()
         if self._sweep is not None:
             self._sweep.keep()
-        if self._tunes and self._lead is None and not self.said:
-            where = "its optimizers hardly stepped" if MODULE in sys.modules else "torch was not loaded"
-            log.info("Zeus tuned no power limit: in the process of this task %s.", where)
-        self.said = self.said or "the training is over"
+        if not self.said:
+            if self._plan.job.tries_limits and self._lead is None:
+                why = "torch was not loaded"
+                if MODULE in sys.modules:
+                    why = "its optimizers hardly stepped"
+                log.info("Zeus tuned no power limit: in the process of this task %s.", why)
+            self.said = "the training is over"
 
     def close(self) -> None:
         """Give the power limit back and release the device."""
@@ -157,31 +190,32 @@ class StepTuner:
 
     # ------------------------------------------------------------------ inside
     def _figures(self) -> list[dict[str, Any]]:
-        """What an observation says of each model up to the one that is trained now."""
+        """The figures of each model up to the one that is trained now."""
         with self._changing:
-            earlier, kind, steps, sweep = list(self._earlier), self.kind, self.steps, self._sweep
-        excess_j, excess_s = sweep.excess(steps) if sweep else (None, None)
-        found = {"samples": steps, "step_kind": kind, "excess_j": excess_j, "excess_s": excess_s}
-        if self._limits is not None and self._device is not None:
-            found |= {"power_limit_w": self._device.seen_limit_w, "limit_found_w": self._limits.found_w}
-        return [*earlier, found]
+            earlier = list(self._earlier)
+            kind = self.kind
+            steps = self.steps
+            sweep = self._sweep
+        figures: dict[str, Any] = {"samples": steps, "step_kind": kind}
+        figures |= {"excess_j": None, "excess_s": None}
+        if sweep is not None:
+            figures["excess_j"], figures["excess_s"] = sweep.excess(steps)
+        limits = self._limits
+        if limits is not None:
+            figures["power_limit_w"] = limits.device.seen_limit_w
+            figures["limit_found_w"] = limits.found_w
+        return [*earlier, figures]
 
     def _pass(self, now_s: float, gap_s: float) -> None:
-        """Pass an edge of a window where one is due; leave out a window that a pause broke."""
-        sweep, device = self._sweep, self._device
-        if sweep is None or device is None:
-            self._due_s, self._long_s, self._look_at = math.inf, math.inf, sys.maxsize
+        """Pass an edge of a window if one is due; leave out a window that a pause broke."""
+        sweep = self._sweep
+        if sweep is None:
+            self._due_s = math.inf
+            self._long_s = math.inf
+            self._look_at = sys.maxsize
             return
-        was_paused = self._paused_at == self.steps - 1
-        if gap_s > self._long_s:
-            self._paused_at = self.steps
-        if sweep.active or was_paused or gap_s <= self._long_s:  # else pauses alone would come here each time
-            self._gaps_s.append(gap_s)
-        if self.steps >= self._look_at and len(self._gaps_s) >= LEAD_STEPS:
-            # four times the usual gap is validation or a checkpoint; 2 % of a window breaks none on a busy host
-            self._long_s = max(4.0 * median(self._gaps_s), 0.02 * self._plan.job.profile_s)
-            self._look_at = self.steps + (LEAD_STEPS if len(self._gaps_s) != self._gaps_s.maxlen else 8 * LEAD_STEPS)
-        if gap_s > self._long_s:  # where steps last so long from now on, the usual gap has followed
+        self._note_gap(gap_s, is_profiled=sweep.active)
+        if gap_s > self._long_s:  # if steps last so long from now on, the usual gap has followed
             if sweep.active:
                 sweep.windows.drop()
             else:
@@ -189,10 +223,11 @@ class StepTuner:
             return
         if sweep.active and sweep.edge_due(now_s):
             complete = sweep.pass_edge(sweep.pace.edge(must=True), self.steps)
-            if complete and not sweep.profiler.slow and not sweep.profiler.surely_best:
+            is_sure = bool(sweep.profiler.slow) or sweep.profiler.surely_best
+            if complete and not is_sure:
                 log.info(
-                    "Zeus: steps differ too much, or limits too little, to tell the best power limit from full power: "
-                    "none is chosen."
+                    "Zeus: steps differ too much, or limits too little, to tell the best power "
+                    "limit from full power: none is chosen."
                 )
                 sweep.keep_found()
             self._last_s = self._now_s()
@@ -201,8 +236,27 @@ class StepTuner:
             self._last_s = self._now_s()
         self._due_s = 0.0 if sweep.active else now_s + 1.0
 
+    def _note_gap(self, gap_s: float, *, is_profiled: bool) -> None:
+        """Note the time since the step before; now and then renew the gap that is a pause."""
+        was_paused = self._paused_at == self.steps - 1
+        is_pause = gap_s > self._long_s
+        if is_pause:
+            self._paused_at = self.steps
+        # while nothing is profiled only few steps come here, and every pause does
+        is_usual = was_paused or not is_pause
+        if is_profiled or is_usual:
+            self._gaps_s.append(gap_s)
+        if self.steps < self._look_at or len(self._gaps_s) < LEAD_STEPS:
+            return
+        # four times the usual gap is validation or a checkpoint; 2 % of a window breaks none on a
+        # busy host
+        self._long_s = max(4.0 * median(self._gaps_s), 0.02 * self._plan.job.profile_s)
+        self._look_at = self.steps + LEAD_STEPS
+        if len(self._gaps_s) == self._gaps_s.maxlen:
+            self._look_at = self.steps + 8 * LEAD_STEPS
+
     def _begin(self, optimizer: Any) -> None:
-        """An optimizer leads from now on: profile its steps, or use the profile of an earlier run."""
+        """An optimizer leads from now on: profile its steps, or use an earlier run's profile."""
         kind = step_kind(optimizer)
         if kind == self.kind:  # such as the next fold of a cross validation
             return
@@ -214,43 +268,55 @@ class StepTuner:
             self._unsent.extend(self._sweep.take_unsent())
             figures = self._figures()
             with self._changing:
-                self._earlier, self.kind, self.steps, self._sweep = figures, kind, 0, None
-        self.kind, self.steps = kind, 0
-        if self._device is not None and self._limits is not None:
+                self._earlier = figures
+                self.kind = kind
+                self.steps = 0
+                self._sweep = None
+        self.kind = kind
+        self.steps = 0
+        if self._limits is not None:
             self._gaps_s.clear()
-            self._long_s, self._due_s, self._look_at = math.inf, 0.0, LEAD_STEPS
-            self._device.synchronize()
-            self._sweep = self._started(self._device, self._limits, kind)
+            self._long_s = math.inf
+            self._due_s = 0.0
+            self._look_at = LEAD_STEPS
+            self._sweep = self._started(self._limits, kind)
         if self._device is not None and self._is_simulated:
             self._now_s = self._device.now_s
         self._last_s = self._now_s()
 
-    def _started(self, device: Device, limits: LimitControl, kind: int) -> Sweep:
+    def _started(self, limits: LimitControl, kind: int) -> Sweep:
         """Begin to profile steps of this kind, or to train at the best limit."""
         job = self._plan.job
+        device = limits.device
+        device.synchronize()
         weights = Weights.of(job, device.info)
         profiler = profiler_of(job, limits, weights, self._known, kind, of_steps=True)
         sweep = Sweep(device, limits, profiler, observe=job.mode == "observe")
         sweep.start(read(device), self.steps)
-        if profiler.next_limit_w is None and profiler.limits_w and not profiler.surely_best:
+        is_complete = profiler.next_limit_w is None and bool(profiler.limits_w)
+        if is_complete and not profiler.surely_best:
             sweep.keep_found()
         sweep.pace.begin()
         return sweep
 
     def _open(self) -> None:
         """Take the GPU's lock if it is free, and find the limits that may be set."""
-        device, plan = self._device, replace(self._plan, gpu_lock_wait_s=0.0)
+        device = self._device
+        plan = replace(self._plan, gpu_lock_wait_s=0.0)
         if device is None:
-            device = self._device = environment.device_of_plan(plan, self._state_dir, self._ranks)
+            device = environment.device_of_plan(plan, self._state_dir, self._ranks)
+            self._device = device
             self._resources.callback(device.close)
         limits = environment.limits_of_plan(plan, self._state_dir, device, self._ranks)
         if limits is not None:
             self._limits = self._resources.enter_context(limits)
-        elif self._tunes:
-            why = device.missing.get("limit_range") or device.missing.get("limit_w") or "this device has no power limit"
+        elif self._plan.job.tries_limits:
+            no_limit = device.missing.get("limit_w", "this device has no power limit")
+            why = device.missing.get("limit_range", no_limit)
             log.warning("Zeus tunes no power limit: %s.", why)
 
     def _give_back(self) -> None:
-        limits, self._limits = self._limits, None
+        limits = self._limits
+        self._limits = None
         if limits is not None:
             limits.__exit__(None, None, None)

@@ -2,8 +2,8 @@
 
 Also tells which optimizer of a training leads, and of which kind its steps are.
 
-Where the training loads torch later, it is heard from that moment on: the hook is set in the thread that imports it, so
-that no other thread changes torch's hooks while an optimizer steps.
+If the training loads torch later, it is heard from that moment on: the hook is set in the thread
+that imports it, so that no other thread changes torch's hooks while an optimizer steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import partial, wraps
 from importlib.abc import MetaPathFinder
 from threading import RLock, get_ident
 from typing import Any
@@ -31,11 +31,15 @@ _lock = RLock()
 
 
 def on_steps(after: Heard) -> Callable[[], None]:
-    """Call ``after`` after each optimizer step of torch in this process. Returns what ends it."""
+    """Call ``after`` after each optimizer step of torch in this process.
+
+    Returns a function that ends it.
+    """
     global _hearings
     hearing = partial(after)  # one of its own, if two give the same function
     with _lock:
-        is_first, _hearings = not _hearings, (*_hearings, hearing)
+        is_first = not _hearings
+        _hearings = (*_hearings, hearing)
         if is_first and MODULE in sys.modules:
             _hear(sys.modules[MODULE])
         elif is_first:
@@ -45,10 +49,38 @@ def on_steps(after: Heard) -> Callable[[], None]:
     return partial(_end, hearing)
 
 
+def on_skips(steps_of: Callable[[Any], int], after: Heard) -> Callable[[], None]:
+    """Call ``after`` when a GradScaler leaves out a step, since its gradients overflowed.
+
+    Returns a function that ends it. Torch's own hooks hear of no such step.
+
+    :param steps_of: the steps of an optimizer so far.
+    """
+    kind = getattr(sys.modules.get("torch.amp.grad_scaler"), "GradScaler", None)
+    if kind is None:
+        return lambda: None
+    own_step = kind.step
+
+    @wraps(own_step)
+    def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        before = steps_of(optimizer)
+        result = own_step(scaler, optimizer, *args, **kwargs)
+        if steps_of(optimizer) == before:
+            after(optimizer)
+        return result
+
+    def end() -> None:
+        if kind.step is step:
+            kind.step = own_step
+
+    kind.step = step
+    return end
+
+
 def _end(hearing: Heard) -> None:
     global _hearings
     with _lock:
-        _hearings = tuple(each for each in _hearings if each is not hearing)
+        _hearings = tuple(other for other in _hearings if other is not hearing)
         if not _hearings:
             with suppress(Exception):  # they were taken out already
                 _hooks.close()
@@ -70,19 +102,22 @@ class _Waiting(MetaPathFinder):
     """Finds nothing itself: the module that others find is heard once it has been executed."""
 
     def __init__(self) -> None:
-        self._asking: set[int] = set()  # threads in which the other finders are asked: one of them may ask all again
+        # threads in which the other finders are asked: one of them may ask all again
+        self._asking: set[int] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec that the other finders have for torch's optimizers; None for any other module."""
-        if name != MODULE or (ident := get_ident()) in self._asking:
+        """The spec by the other finders of torch's optimizers; None of any other module."""
+        ident = get_ident()
+        if name != MODULE or ident in self._asking:
             return None
-        others = [each.find_spec for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]
         self._asking.add(ident)
         try:
-            spec = next(filter(None, (find(name, path, target) for find in others)), None)
+            spec = self._spec_of_others(name, path, target)
         finally:
             self._asking.discard(ident)
-        loader: Any = spec and spec.loader
+        if spec is None:
+            return None
+        loader = spec.loader
         with suppress(Exception):  # a loader that lets nothing be added to it
             execute = loader.exec_module
 
@@ -95,12 +130,25 @@ class _Waiting(MetaPathFinder):
             loader.exec_module = executed
         return spec
 
+    def _spec_of_others(self, name: str, path: Any, target: Any) -> Any:
+        for finder in list(sys.meta_path):
+            find_spec = getattr(finder, "find_spec", None)
+            if finder is self or find_spec is None:
+                continue
+            spec = find_spec(name, path, target)
+            if spec is not None:
+                return spec
+        return None
+
 
 class Leading:
-    """The optimizer that steps most: another one takes over once it has stepped so often while that one rested."""
+    """The optimizer that steps most: another one takes over once it has stepped so often while that
+    one rested.
+    """
 
     def __init__(self) -> None:
-        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # steps of others since the leading one's
+        # steps of others since the leading one's
+        self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._counted_at = 0  # step of the leading one before which others were counted last
         self._led: WeakSet[Any] = WeakSet()  # optimizers that lead or led
         self._needed = LEAD_STEPS  # more once two of them take turns
@@ -114,7 +162,8 @@ class Leading:
         if self._counted_at != steps:  # the leading one has stepped since
             self._counts.clear()
             self._counted_at = steps
-        self._counts[optimizer] = count = self._counts.get(optimizer, 0) + 1
+        count = self._counts.get(optimizer, 0) + 1
+        self._counts[optimizer] = count
         if count < (self._needed if led else LEAD_STEPS):
             return False
         if optimizer in self._led:
@@ -125,17 +174,22 @@ class Leading:
 
 
 def of_all(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures of several models as one observation has them: of the kind that stepped most, with all its steps."""
+    """The figures of several models as one observation has them: of the kind that stepped most,
+    with all its steps.
+    """
     steps: Counter[int | None] = Counter()
     for model in models:
         steps[model["step_kind"]] += model["samples"]
     kind, samples = steps.most_common(1)[0]
-    longest = max((model for model in models if model["step_kind"] == kind), key=lambda model: model["samples"])
-    found = {**longest, "samples": samples}
+    longest = max(
+        (model for model in models if model["step_kind"] == kind),
+        key=lambda model: model["samples"],
+    )
+    figures = {**longest, "samples": samples}
     for name in ("excess_j", "excess_s"):  # all of them were paid for
         values = [model[name] for model in models]
-        found[name] = None if None in values else sum(values)
-    return found
+        figures[name] = None if None in values else sum(values)
+    return figures
 
 
 def step_kind(optimizer: Any) -> int:

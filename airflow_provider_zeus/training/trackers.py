@@ -1,4 +1,4 @@
-"""Hands what attempts cost to the experiment trackers that a job names: ``ZeusJob.log_to``."""
+"""Hands the costs of attempts to the experiment trackers that a job names: ``ZeusJob.log_to``."""
 
 from __future__ import annotations
 
@@ -25,27 +25,36 @@ class Trackers:
 
     def __init__(self, names: Sequence[str], *, closed: bool = False) -> None:
         self._closed = closed
-        self._trackers = {name: import_module(f"airflow_provider_zeus.integrations.{name}") for name in names}
-        self._open: dict[str, Any] = {}  # the run that the training has open, or had before it closed it
+        self._trackers = {
+            name: import_module(f"airflow_provider_zeus.integrations.{name}") for name in names
+        }
+        # the run that the training has open, or had before it closed it
+        self._open: dict[str, Any] = {}
         self._said: set[str] = set()
 
     def look(self) -> None:
-        """Remember the runs that the training has open now: it may close them before its function returns."""
+        """Remember the runs that the training has open now: it may close them before its function
+        returns.
+        """
         for name, tracker in self._trackers.items():
             try:
                 self._open[name] = tracker.open_run(closed=self._closed) or self._open.get(name)
             except Exception as error:
-                self._say(f"the open run of {name} cannot be found ({type(error).__name__}: {error}).")
+                self._say(
+                    f"the open run of {name} cannot be found ({type(error).__name__}: {error})."
+                )
 
     def write(self, live: LiveAttempt, state: State, seen: Observation, metric: str) -> None:
-        """Write the figures of an attempt that has ended; returns after :data:`WRITE_S` at the latest.
+        """Write the figures of an attempt that has ended; returns after :data:`WRITE_S` at the
+        latest.
 
         :param metric: name of the target's metric.
         """
         epochs = enumerate(seen.epoch_metrics or (), live.epochs_resumed)
         curve = [(metric, epoch, value) for epoch, value in epochs]
         attempt = {"batch_size": live.planned.batch_size, "attempt": live.number}
-        self.write_figures(state, seen, attempt, curve, prefix="zeus/" if live.interrupt is None else "zeus/given_up/")
+        prefix = "zeus/" if live.interrupt is None else "zeus/given_up/"
+        self.write_figures(state, seen, attempt, curve, prefix=prefix)
 
     def write_figures(
         self,
@@ -56,25 +65,33 @@ class Trackers:
         *,
         prefix: str = "zeus/",
     ) -> None:
-        """The same of an attempt that is described by ``attempt``. ``prefix``: all names begin with it."""
+        """The same of an attempt that is described by ``attempt``.
+
+        ``prefix``: all names begin with it.
+        """
         self.look()
         figures = {"energy_j": seen.energy_j, "time_s": seen.time_s, "epochs": seen.epochs}
-        limit_w, source = seen.power_limit_w, seen.energy_source
-        settings = {**attempt, "power_limit_w": limit_w, "energy_source": source, "state": state.value}
-        known = {name: float(value) for name, value in figures.items() if value is not None}
+        settings = {
+            **attempt,
+            "power_limit_w": seen.power_limit_w,
+            "energy_source": seen.energy_source,
+            "state": state.value,
+        }
+        numbers = {name: float(value) for name, value in figures.items() if value is not None}
         set_to = {name: value for name, value in settings.items() if value is not None}
-        opened, self._open = self._open, {}
+        opened = self._open
+        self._open = {}  # the next attempt may open another run
         for name in list(self._trackers):
-            self._write(name, opened.get(name), prefix, known, set_to, curve)
+            self._write(name, opened.get(name), prefix, numbers, set_to, curve)
 
-    def _write(self, name: str, run: Any, *what: Any) -> None:
+    def _write(self, name: str, run: Any, *figures: Any) -> None:
         if run is None:
             self._say(f"this training has no run of {name} open, so nothing is written there.")
             return
 
         def write() -> Exception | None:
             try:
-                self._trackers[name].write(run, *what)
+                self._trackers[name].write(run, *figures)
             except Exception as error:  # a TimeoutError of its own too
                 return error
             return None
@@ -83,10 +100,16 @@ class Trackers:
             error = bounded(write, WRITE_S)
         except TimeoutError:
             del self._trackers[name]
-            self._say(f"{name} has not answered for {WRITE_S:g} s; this training writes nothing more to it.")
+            self._say(
+                f"{name} has not answered for {WRITE_S:g} s; this training writes nothing more to "
+                "it."
+            )
             return
         if error is not None:
-            self._say(f"{name} did not take the figures of this attempt ({type(error).__name__}: {error}).")
+            self._say(
+                f"{name} did not take the figures of this attempt ({type(error).__name__}: "
+                f"{error})."
+            )
 
     def _say(self, text: str) -> None:
         if text not in self._said:

@@ -1,1 +1,3 @@
-"""What does it cost? What the commands of that heading of docs/benchmarks.md fill, load and measure."""
+"""What does it cost? What the commands of that heading of docs/evidence/benchmarks.md fill,
+load and measure.
+"""

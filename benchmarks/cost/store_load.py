@@ -1,11 +1,12 @@
 """Overlapping recurrences of many processes on one store.
 
-Two loads, on SQLite and PostgreSQL: 50 recurrences of one job from each of 8 processes, and 200 jobs with 20 each, of
-which every process has a part. A process asks for its next recurrence before it tells its last one, so that up to 16
-are open at once. Nothing may be lost: a number of its own for every trial, every observation in the log, no error at
-a caller, no deadlock. Questions and answers a second, their median, 99th of 100 and longest; also as multiples of an
-empty commit that the same processes make at once on one row of the same database. PostgreSQL waits for the disk at a
-commit.
+Two loads, on SQLite and PostgreSQL: 50 recurrences of one job from each of 8 processes, and 200
+jobs with 20 each, of which every process has a part. A process asks for its next recurrence before
+it tells its last one, so that up to 16 are open at once. Nothing may be lost: a number of its own
+for every trial, every observation in the log, no error at a caller, no deadlock. Questions and
+answers a second, their median, 99th of 100 and longest; also as multiples of an empty commit that
+the same processes make at once on one row of the same database.
+PostgreSQL waits for the disk at a commit.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ class Load:
     each: int
 
     def part(self, worker: int, workers: int) -> list[tuple[str, int]]:
-        """(job, number of its recurrence) of one process; each job's are dealt out to all, one soon after the other."""
+        """(job, number of its recurrence) of one process; each job's are dealt out to all,
+        one soon after the other.
+        """
         every = [
             (j, i)
             for first in range(0, self.jobs, workers)
             for i in range(self.each)
             for j in range(first, min(first + workers, self.jobs))
         ]
-        every.sort(key=lambda one: one[0] > 0 or one[1] >= workers)  # each process begins with a trial of the same job
+        # each process begins with a trial of the same job
+        every.sort(key=lambda one: one[0] > 0 or one[1] >= workers)
         return [(f"job{j}", i) for j, i in every if (i + j) % workers == worker]
 
 
@@ -76,20 +80,31 @@ def run(url: str, load: Load, *, processes: int = PROCESSES, commits: int = 50) 
         connection.execute(sa.insert(schema.job).values(job_id=EMPTY, told_seq=0, last_number=0))
     deadlocks = _deadlocks(url)
     spawn = multiprocessing.get_context("spawn")
-    start, said = spawn.Barrier(processes), spawn.Queue()
+    start = spawn.Barrier(processes)
+    said = spawn.Queue()
     workers = [
-        spawn.Process(target=_work, args=(url, load, w, processes, commits, start, said)) for w in range(processes)
+        spawn.Process(target=_work, args=(url, load, w, processes, commits, start, said))
+        for w in range(processes)
     ]
     for worker in workers:
         worker.start()
-    lived = [one for one in progress(_heard(workers, said), load.jobs * load.each + processes) if one is not None]
+    lived = [
+        one
+        for one in progress(_heard(workers, said), load.jobs * load.each + processes)
+        if one is not None
+    ]
     for worker in workers:
         worker.join(WAIT_S)
     errors = [error for one in lived for error in one.errors] + lost(url, load)
     errors += [f"a process ended with status {w.exitcode}" for w in workers if w.exitcode != 0]
     if _deadlocks(url) != deadlocks:
         errors.append(f"{_deadlocks(url) - deadlocks} deadlocks, says the database")
-    return {"load": load.name, "trials": load.jobs * load.each, "processes": processes, "errors": errors} | _sums(lived)
+    return {
+        "load": load.name,
+        "trials": load.jobs * load.each,
+        "processes": processes,
+        "errors": errors,
+    } | _sums(lived)
 
 
 def _heard(workers: list[Any], said: Any) -> Iterator[Lived | None]:
@@ -106,8 +121,11 @@ def _heard(workers: list[Any], said: Any) -> Iterator[Lived | None]:
         yield one
 
 
-def _work(url: str, load: Load, worker: int, workers: int, commits: int, start: Any, said: Any) -> None:
-    lived, store = Lived(), SqlStore(url)
+def _work(
+    url: str, load: Load, worker: int, workers: int, commits: int, start: Any, said: Any
+) -> None:
+    lived = Lived()
+    store = SqlStore(url)
     try:
         start.wait(WAIT_S)
         for _ in range(commits):
@@ -142,14 +160,19 @@ def timed(into: list[float], work: Callable[..., Any], *given: Any, **named: Any
 
 def lost(url: str, load: Load) -> list[str]:
     """What is not in the log as it must be, in words."""
-    store, wrong, overlapped = SqlStore(url), [], False
+    store = SqlStore(url)
+    wrong = []
+    overlapped = False
     for job_id in (f"job{j}" for j in range(load.jobs)):
-        log, whole = store.trials(job_id), list(range(1, load.each + 1))
+        log = store.trials(job_id)
+        whole = list(range(1, load.each + 1))
         if [t.number for t in log] != whole:
             wrong.append(f"{job_id}: numbers {[t.number for t in log]}")
         if sorted(t.told_seq or 0 for t in log) != whole:
             wrong.append(f"{job_id}: not each trial was closed once")
-        if sorted(t.observation.samples or -1 for t in log) != sorted(i or -1 for i in range(load.each)):
+        if sorted(t.observation.samples or -1 for t in log) != sorted(
+            i or -1 for i in range(load.each)
+        ):
             wrong.append(f"{job_id}: an observation is not there")
         overlapped = overlapped or any(t.asked_after_seq != t.number - 1 for t in log)
     return wrong if overlapped else [*wrong, "no two recurrences overlapped: this was no load"]
@@ -172,15 +195,23 @@ def _sums(lived: list[Lived]) -> dict[str, Any]:
     figures: dict[str, Any] = {"wall_s": wall_s, "commit_ms": commit}
     for what in ("ask", "tell"):
         times = [ms for one in lived for ms in getattr(one, f"{what}_ms")]
-        p50, p99 = statistics.median(times), statistics.quantiles(times, n=100)[-1]
-        figures[what] = {"per_s": len(times) / wall_s, "p50_ms": p50, "p99_ms": p99, "longest_ms": max(times)}
+        p50 = statistics.median(times)
+        p99 = statistics.quantiles(times, n=100)[-1]
+        figures[what] = {
+            "per_s": len(times) / wall_s,
+            "p50_ms": p50,
+            "p99_ms": p99,
+            "longest_ms": max(times),
+        }
         figures[what] |= {"p50_commits": p50 / commit, "p99_commits": p99 / commit}
     return figures
 
 
 @contextmanager
 def databases(backends: list[str]) -> Iterator[Callable[[str], Any]]:
-    """Makes an empty database of a kind, as a context: SQLite files, PostgreSQL with a disk that is waited for."""
+    """Makes an empty database of a kind, as a context: SQLite files,
+    PostgreSQL with a disk that is waited for.
+    """
     from tests.postgres import empty_database, server
 
     with tempfile.TemporaryDirectory(prefix="zeus-store-") as folder:

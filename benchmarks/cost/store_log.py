@@ -9,7 +9,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import (
+    DeviceInfo,
+    Observation,
+    Origin,
+    ProfileSample,
+    State,
+    Trial,
+)
 from airflow_provider_zeus.optimizer.policy import prior
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
 from airflow_provider_zeus.store.sql import checkpoints, schema
@@ -29,13 +36,19 @@ def ask(store: SqlStore, job_id: str, n: int) -> AskAnswer:
     """The question of recurrence ``n`` of a job, in a DAG of its own."""
     origin = Origin(dag_id=job_id, run_id=f"run{n}", task_id="train", run_type="scheduled")
     ti_id = f"{job_id}-{n}"
-    return store.ask(AskRequest(job=JOB, job_id=job_id, ti_id=ti_id, origin=origin, device=DEVICE, lease_s=3600))
+    return store.ask(
+        AskRequest(job=JOB, job_id=job_id, ti_id=ti_id, origin=origin, device=DEVICE, lease_s=3600)
+    )
 
 
 def tell(store: SqlStore, trial: Trial, n: int, state: State = State.CONVERGED) -> Trial:
     """The result of recurrence ``n``; its samples are ``n``."""
-    one = ProfileSample(batch_size=trial.batch_size, limit_w=200.0, samples=640, energy_j=90.0, time_s=0.5, steps=10)
-    return store.tell(trial.key, state, Report(observation=seen(trial.batch_size, n), profile=[one]))
+    one = ProfileSample(
+        batch_size=trial.batch_size, limit_w=200.0, samples=640, energy_j=90.0, time_s=0.5, steps=10
+    )
+    return store.tell(
+        trial.key, state, Report(observation=seen(trial.batch_size, n), profile=[one])
+    )
 
 
 def seen(batch_size: int, n: int) -> Observation:
@@ -61,7 +74,9 @@ def seen(batch_size: int, n: int) -> Observation:
 
 
 def fill(url: str, jobs: Iterable[str], trials: int) -> None:
-    """Write so many closed trials of each job, all but the first job's first 40 copied from those."""
+    """Write so many closed trials of each job,
+    all but the first job's first 40 copied from those.
+    """
     store = SqlStore(url, create=True)
     jobs = list(jobs)
     first = jobs[0]
@@ -73,13 +88,16 @@ def fill(url: str, jobs: Iterable[str], trials: int) -> None:
         with transaction(engine, write=True) as connection:
             for job_id in jobs[at : at + 50]:
                 _copy(connection, first, job_id, trials)
-    with patient(url) as connection:  # as the database does by itself some time after so many rows came
+    # as the database does by itself some time after so many rows came
+    with patient(url) as connection:
         connection.exec_driver_sql("ANALYZE")
 
 
 @contextmanager
 def patient(url: str) -> Iterator[sa.Connection]:
-    """A connection that waits for as long as a statement over all rows takes, which the store's own do not."""
+    """A connection that waits for as long as a statement over all rows takes,
+    which the store's own do not.
+    """
     engine = sa.create_engine(engine_of(read_url(url)).url, poolclass=sa.NullPool)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         yield connection
@@ -88,7 +106,10 @@ def patient(url: str) -> Iterator[sa.Connection]:
 def _copy(connection: sa.Connection, first: str, job_id: str, trials: int) -> None:
     if job_id != first:
         connection.execute(sa.insert(schema.job).values(job_id=job_id, told_seq=0, last_number=0))
-        samples = {**{c.name: c for c in schema.profile.c if c.name != "id"}, "job_id": sa.literal(job_id)}
+        samples = {
+            **{c.name: c for c in schema.profile.c if c.name != "id"},
+            "job_id": sa.literal(job_id),
+        }
         copied = sa.select(*samples.values()).where(schema.profile.c.job_id == first)
         connection.execute(sa.insert(schema.profile).from_select(list(samples), copied))
     begin = MODEL + 1 if job_id == first else 1
@@ -97,7 +118,9 @@ def _copy(connection: sa.Connection, first: str, job_id: str, trials: int) -> No
         numbers = numbers.union_all(sa.select(numbers.c.n + 1).where(numbers.c.n < trials))
         connection.execute(sa.insert(_T).from_select(*_rows(first, job_id, numbers)))
     connection.execute(
-        sa.update(schema.job).where(schema.job.c.job_id == job_id).values(told_seq=trials, last_number=trials)
+        sa.update(schema.job)
+        .where(schema.job.c.job_id == job_id)
+        .values(told_seq=trials, last_number=trials)
     )
 
 
@@ -119,7 +142,9 @@ def _rows(first: str, job_id: str, numbers: sa.CTE) -> tuple[list[str], sa.Selec
 
 
 def checkpoint(url: str, job_id: str) -> None:
-    """Fold a job's log once, as its next question would: leaves the checkpoints that its questions left on the way."""
+    """Fold a job's log once, as its next question would:
+    leaves the checkpoints that its questions left on the way.
+    """
     with transaction(engine_of(read_url(url)), write=True) as connection:
         checkpoints.belief_of(connection, job_id, prior(JOB), oldest_open=None)
 

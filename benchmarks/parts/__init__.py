@@ -1,1 +1,4 @@
-"""Does each part do what it says? What the commands of that heading of docs/benchmarks.md hold against each other."""
+"""Does each part do what it says?
+
+The commands of that heading of docs/evidence/benchmarks.md hold parts against each other.
+"""

@@ -1,4 +1,5 @@
-"""What a GPU's energy counter and power reading are like: how often the counter moves, and if they agree.
+"""What a GPU's energy counter and power reading are like: how often the counter moves,
+and if they agree.
 
 Reads alone; used by :mod:`benchmarks.gpu`.
 """
@@ -21,13 +22,20 @@ from airflow_provider_zeus.training.profiling.measurement_windows import SETTLE_
 Load = Callable[[], AbstractContextManager[None]]  # works the GPU while it is open
 PowerMw = Callable[[], NvmlAnswer]
 
-ON_S, OFF_S = 2.0, 1.0  # of the load under which meter and polling are compared: no steady one, which hides lags
+# of the load under which meter and polling are compared: no steady one, which hides lags
+ON_S = 2.0
+OFF_S = 1.0
 
 
 def update_period(counter_j: Callable[[], float | None], seconds: float) -> dict[str, Any]:
-    """How often the counter moves [s], by how much [J], and what a reading costs [us]: read again and again."""
-    reads, moved_s, steps_j = 0, list[float](), list[float]()
-    before_j, began_s = counter_j(), time.perf_counter()
+    """How often the counter moves [s], by how much [J], and what a reading costs [us]:
+    read again and again.
+    """
+    reads = 0
+    moved_s = list[float]()
+    steps_j = list[float]()
+    before_j = counter_j()
+    began_s = time.perf_counter()
     while (now_s := time.perf_counter()) - began_s < seconds:
         now_j = counter_j()
         reads += 1
@@ -50,13 +58,18 @@ def update_period(counter_j: Callable[[], float | None], seconds: float) -> dict
     }
 
 
-def meter_and_polled(device: NvmlDevice, power_mw: PowerMw, load: Load, seconds: float) -> dict[str, Any]:
-    """Energy of the same time by this package's meter and by power polled and integrated [J], and their ratio."""
+def meter_and_polled(
+    device: NvmlDevice, power_mw: PowerMw, load: Load, seconds: float
+) -> dict[str, Any]:
+    """Energy of the same time by this package's meter and by power polled and integrated [J],
+    and their ratio.
+    """
     if device.info.energy_source != "nvml_counter":
         return {"missing": "this GPU has no counter: the meter polls itself"}
     polled = PolledEnergy(power_mw)
     try:
-        first, span = polled.read_j(), Span(edge(device))
+        first = polled.read_j()
+        span = Span(edge(device))
         until_s = time.perf_counter() + seconds
         while (left_s := until_s - time.perf_counter()) > 0:
             with load():
@@ -78,19 +91,26 @@ def meter_and_polled(device: NvmlDevice, power_mw: PowerMw, load: Load, seconds:
 
 
 def cap_and_clock(device: NvmlDevice, load: Load, seconds: float) -> dict[str, Any]:
-    """Of a load and of rest: the share of the time in which the power limit held the GPU back, and its mean clock."""
+    """Of a load and of rest: the share of the time in which the power limit held the GPU back,
+    and its mean clock.
+    """
     found: dict[str, Any] = {"limit_w": device.limit_w()}
     for name, work in (("rest", nullcontext), ("load", load)):
-        watch, at = CapWatch(device), 0.0
+        watch = CapWatch(device)
+        at = 0.0
         with work():
             time.sleep(min(SETTLE_S, seconds))
-            first, span = device.clocks(), Span(edge(device) if name == "rest" else read(device))
+            first = device.clocks()
+            span = Span(edge(device) if name == "rest" else read(device))
             for _ in range(10):
                 watch.open(device.now_s())
                 time.sleep(seconds / 10)
                 watch.close(at, device.now_s())
             span.close(read(device))
-        found |= {f"{name}_capped": watch.at[at].share, f"{name}_sm_clock_mhz": watch.at[at].clock_mhz}
+        found |= {
+            f"{name}_capped": watch.at[at].share,
+            f"{name}_sm_clock_mhz": watch.at[at].clock_mhz,
+        }
         found |= {f"{name}_w": span.power_w, "max_sm_clock_mhz": first and first.max_mhz}
         found |= {f"{name}_counted": float(first is not None and first.capped_s is not None)}
     return found

@@ -54,9 +54,13 @@ def resnet18(width: int = 64, classes: int = 1000) -> Any:
     class Block(nn.Module):
         def __init__(self, before: int, after: int, stride: int) -> None:
             super().__init__()
-            self.body = nn.Sequential(*_normed(before, after, 3, stride), nn.ReLU(), *_normed(after, after, 3, 1))
+            self.body = nn.Sequential(
+                *_normed(before, after, 3, stride), nn.ReLU(), *_normed(after, after, 3, 1)
+            )
             same = before == after and stride == 1
-            self.by_pass = nn.Identity() if same else nn.Sequential(*_normed(before, after, 1, stride))
+            self.by_pass = (
+                nn.Identity() if same else nn.Sequential(*_normed(before, after, 1, stride))
+            )
 
         def forward(self, x: Any) -> Any:
             return nn.functional.relu(self.body(x) + self.by_pass(x))
@@ -75,9 +79,17 @@ def resnet18(width: int = 64, classes: int = 1000) -> Any:
 
 
 def trained(
-    on: str, sizes: Sequence[int], seconds: float, folder: str, *, pixels: int = 224, width: int = 64
+    on: str,
+    sizes: Sequence[int],
+    seconds: float,
+    folder: str,
+    *,
+    pixels: int = 224,
+    width: int = 64,
 ) -> list[dict[str, Any]]:
-    """One epoch of so many seconds per batch size, as the run handle observed it and as upstream's monitor did."""
+    """One epoch of so many seconds per batch size,
+    as the run handle observed it and as upstream's monitor did.
+    """
     theirs: dict[int, dict[str, float]] = {}
     lines: list[ResultLine] = []
 
@@ -95,7 +107,11 @@ def trained(
             run.report(accuracy=0.0)  # below any target: the next batch size is next
 
     ZeusRun.from_plan(_plan(sizes, folder), sink=lines.append).train(train)
-    return [_observed(line, theirs.get(line.batch_size or 0, {})) for line in lines if line.kind == "end"]
+    return [
+        _observed(line, theirs.get(line.batch_size or 0, {}))
+        for line in lines
+        if line.kind == "end"
+    ]
 
 
 def waits(
@@ -111,8 +127,8 @@ def waits(
     """What is found of a loader that lets a training wait for a known share of its time.
 
     :param seconds: that each cell takes.
-    :param cells: workers of the loader, the share, and whether each step is waited for; behind queued steps the
-        processor waits while the GPU works.
+    :param cells: workers of the loader, the share, and whether each step is waited for; behind
+        queued steps the processor waits while the GPU works.
     """
     from torch.utils.data import DataLoader
 
@@ -133,18 +149,35 @@ def waits(
         batches: Any = SlowBatches(max(math.ceil(seconds / cycle_s), WARM_UP), size, batch_s)
         loader: Any = DataLoader(batches, batch_size=None, num_workers=workers)
 
-        def train(run: ZeusRun, loader: Any = loader, one: Callable[[], None] = step if waited_for else queued) -> None:
+        def train(
+            run: ZeusRun,
+            loader: Any = loader,
+            one: Callable[[], None] = step if waited_for else queued,
+        ) -> None:
             for _ in run.epochs():
                 for _ in run.data_loader(loader):
                     one()
                 _wait(on)
                 run.report(accuracy=0.0)
 
-        ZeusRun.from_plan(plan_of([size], 1, folder, mode="measure"), sink=lines.append).train(train)
+        ZeusRun.from_plan(plan_of([size], 1, folder, mode="measure"), sink=lines.append).train(
+            train
+        )
         end = next(line for line in reversed(lines) if line.kind == "end")
         seen = end.observation
-        row = {"workers": workers, "share": share, "waited_for": waited_for, "found": end.notes.get("data_wait")}
-        found.append({**row, "gpu_busy": seen and seen.gpu_busy, "named": bool(seen and DATA_WAIT in seen.reasons)})
+        row = {
+            "workers": workers,
+            "share": share,
+            "waited_for": waited_for,
+            "found": end.notes.get("data_wait"),
+        }
+        found.append(
+            {
+                **row,
+                "gpu_busy": seen and seen.gpu_busy,
+                "named": bool(seen and DATA_WAIT in seen.reasons),
+            }
+        )
     return found
 
 
@@ -152,7 +185,9 @@ class SlowBatches:
     """A data set of batches that take so long to make, each."""
 
     def __init__(self, count: int, size: int, batch_s: float) -> None:
-        self._count, self._size, self._batch_s = count, size, batch_s
+        self._count = count
+        self._size = size
+        self._batch_s = batch_s
 
     def __len__(self) -> int:
         return self._count
@@ -175,7 +210,8 @@ def _steps_of(model: Any, shape: tuple[int, ...], on: str) -> Callable[[], None]
     import torch
 
     model = model.to(on)
-    inputs, labels = torch.randn(*shape, device=on), torch.randint(0, 10, shape[:1], device=on)
+    inputs = torch.randn(*shape, device=on)
+    labels = torch.randint(0, 10, shape[:1], device=on)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
     def step() -> None:
@@ -230,5 +266,7 @@ def _observed(line: ResultLine, upstream: dict[str, float]) -> dict[str, Any]:
 
 
 def _plan(sizes: Sequence[int], folder: str) -> Plan:
-    """One epoch at each size, the largest first: where its memory does not suffice the others are still trained."""
+    """One epoch at each size, the largest first:
+    where its memory does not suffice the others are still trained.
+    """
     return plan_of(sorted(sizes, reverse=True), 1, folder, mode="measure")

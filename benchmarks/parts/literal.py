@@ -1,7 +1,8 @@
-"""Algorithms 1 to 3 as the paper's public code runs them, with one switch per trap that we settle (``docs/policy.md``).
+"""Algorithms 1 to 3 as the paper's public code runs them,
+with one switch per trap that we settle (``docs/policy.md``).
 
-All switches off: upstream's simulator. All on: policy ``"zeus"``, decision by decision. Written apart from
-``optimizer/`` so that each can be held against the other; nothing else uses it.
+All switches off: upstream's simulator. All on: policy ``"zeus"``, decision by decision. Written
+apart from ``optimizer/`` so that each can be held against the other; nothing else uses it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Settled:
     variance: bool = False  # 2: one run, or equal costs, borrow the other arms' spread
     neighbours: bool = False  # 3: a failure in round 2 ends the walk and drops nothing
     stopped: bool = False  # 5: a stopped run counts as max(what it spent, the arm's mean)
-    bound: bool = False  # 6, 8: on the believed mean of the incumbent, not on the cheapest recurrence ever
+    # 6, 8: on the believed mean of the incumbent, not on the cheapest recurrence ever
+    bound: bool = False
     incumbent: bool = False  # 4, 7: it follows a given-up attempt and is never stopped
     generator: bool = False  # 9: one per decision
     window: bool = False  # 11: over the job's runs, not per arm; pruned sizes return after one
@@ -86,21 +88,38 @@ def literal(
         if shifts and t in shifts:
             policy.env.scenario = shifts[t]
         runs, final = policy.recur()
-        log.add(policy.env.scenario, runs, final=final, kept=runs[-1].reached or policy.settled.incumbent)
+        log.add(
+            policy.env.scenario,
+            runs,
+            final=final,
+            kept=runs[-1].reached or policy.settled.incumbent,
+        )
     return log
 
 
 class _Literal:
-    def __init__(self, scenario: Scenario, seed: int, settled: Settled, parts: Parts, beta: float, window: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        settled: Settled,
+        parts: Parts,
+        beta: float,
+        window: int,
+    ) -> None:
         self.env = Environment(scenario, seed, free_looks=not settled.charging)
         self.settled = settled
-        self._parts, self._beta, self._window, self._seed = parts, beta, window, seed
+        self._parts = parts
+        self._beta = beta
+        self._window = window
+        self._seed = seed
         self._scenario = scenario  # as it was at first: names and sizes
         self._sizes = scenario.pair.batch_sizes
         self._rng = random.Random(seed)
         self._number = 0
         self._seen: dict[int, list[_Seen]] = {b: [] for b in self._sizes}
-        self._ended: dict[bool, list[int]] = {True: [], False: []}  # numbers of the runs that converged, and of others
+        # numbers of the runs that converged, and of others
+        self._ended: dict[bool, list[int]] = {True: [], False: []}
         self._arms: dict[int, _Arm] = {}
         self._min_cost = math.inf
         self._explored: dict[int, int] = {}  # batch size: number of its last exploration
@@ -111,11 +130,14 @@ class _Literal:
 
     # ------------------------------------------------------------------ one recurrence
     def recur(self) -> tuple[list[Run], bool]:
-        """(runs until one reaches the target, whether a miss of the last one would have ended the recurrence)."""
+        """(runs until one reaches the target,
+        whether a miss of the last one would have ended the recurrence).
+        """
         runs: list[Run] = []
         final = False
         while len(runs) < TRIES and not final and not (runs and runs[-1].reached):
-            first, exploring = self._choose(), self._survivors is None
+            first = self._choose()
+            exploring = self._survivors is None
             incumbent = self._incumbent()
             final = self.settled.incumbent and first == incumbent
             runs.append(self._run(first, bounded=not final))
@@ -129,25 +151,33 @@ class _Literal:
         return runs, final or not runs[-1].reached
 
     def _run(self, b: int, *, bounded: bool) -> Run:
-        cost, epoch_cost = self._bounds(b) if bounded and self._parts.early_stopping else (math.inf, math.inf)
+        cost, epoch_cost = (
+            self._bounds(b) if bounded and self._parts.early_stopping else (math.inf, math.inf)
+        )
         if not self._parts.jit and self._limits_left[b]:
             run = self.env.train_at(b, self._limits_left[b].pop(), bound_cost=cost)
             self.env.profiled.add(b)
         else:
             run = self.env.train(b, bound_cost=cost, max_epoch_cost=epoch_cost)
         self._number += 1
-        learnt = run.epochs if self.settled.profiling else run.epochs + run.excess.cost / run.epoch_cost
+        learnt = (
+            run.epochs if self.settled.profiling else run.epochs + run.excess.cost / run.epoch_cost
+        )
         if not run.epochs and not self.settled.stopped:
             learnt = NOT_STARTED * cost / run.epoch_cost
         self._seen[b].append(_Seen(self._number, learnt, run.reached))
         self._ended[run.reached].append(self._number)
-        slid = self.settled.window and any(len(numbers) >= self._window for numbers in self._ended.values())
+        slid = self.settled.window and any(
+            len(numbers) >= self._window for numbers in self._ended.values()
+        )
         for size in self._sizes if slid else (b,):
             self._fit(size)
         return run
 
     def _bounds(self, b: int) -> tuple[float, float]:
-        """(cost [J] at which the run is given up, EpochCost [J] at which it is as soon as that is known)."""
+        """(cost [J] at which the run is given up,
+        EpochCost [J] at which it is as soon as that is known).
+        """
         if not self.settled.bound:
             return self._beta * self._min_cost, math.inf
         incumbent = self._incumbent()
@@ -167,7 +197,8 @@ class _Literal:
     def _fit(self, b: int) -> None:
         runs = self._seen[b]
         if self.settled.window:
-            converged, others = self._oldest(True), max(self._oldest(True), self._oldest(False))
+            converged = self._oldest(True)
+            others = max(self._oldest(True), self._oldest(False))
             runs = [s for s in runs if s.number >= (converged if s.reached else others)]
         else:
             runs = runs[-self._window :]
@@ -181,7 +212,9 @@ class _Literal:
         self._arms[b] = _Arm(mean, squares, len(values), len(set(values)) > 1, reached)
 
     def _oldest(self, reached: bool) -> int:
-        """Number of the oldest run that is remembered of those that converged, or of the others; 0 while all are."""
+        """Number of the oldest run that is remembered of those that converged,
+        or of the others; 0 while all are.
+        """
         numbers = self._ended[reached]
         return numbers[-self._window] if len(numbers) >= self._window else 0
 
@@ -193,7 +226,8 @@ class _Literal:
         squares = math.fsum(a.squares / a.mean**2 for a in varied)
         return math.sqrt(squares / sum(a.runs for a in varied)) if varied else SPREAD
 
-    # ------------------------------------------------------------------ Algorithms 1 and 3: what runs next
+    # ------------------------------------------------------------------ Algorithms 1 and 3: what
+    # runs next
     def _incumbent(self) -> int:
         known = [b for b in self._sizes if b in self._arms and self._arms[b].reached]
         return min(known, key=self._believed, default=self._scenario.pair.default_batch_size)
@@ -213,13 +247,19 @@ class _Literal:
 
     def _exploration(self) -> Generator[int, Run, list[int]]:
         """Two rounds: the start, smaller until one fails, larger until one fails."""
-        pool, start = list(self._sizes), self._scenario.pair.default_batch_size
+        pool = list(self._sizes)
+        start = self._scenario.pair.default_batch_size
         for again in (False, True):
             good: dict[int, float] = {}
-            lower, upper = [b for b in reversed(pool) if b < start], [b for b in pool if b > start]
-            for side in ([start], lower, upper) if self.settled.neighbours else ([start, *lower], upper):
+            lower = [b for b in reversed(pool) if b < start]
+            upper = [b for b in pool if b > start]
+            for side in (
+                ([start], lower, upper) if self.settled.neighbours else ([start, *lower], upper)
+            ):
                 for b in side:
-                    cost = yield from self._try(b, 1 if again or self._parts.jit else len(self._limits_left[b]))
+                    cost = yield from self._try(
+                        b, 1 if again or self._parts.jit else len(self._limits_left[b])
+                    )
                     if cost < math.inf:
                         good[b] = cost
                     elif self._parts.pruning:
@@ -228,7 +268,11 @@ class _Literal:
                 pool = sorted(good)
             if not good:
                 break
-            start = min(pool, key=self._believed) if self.settled.bound else min(good, key=good.__getitem__)
+            start = (
+                min(pool, key=self._believed)
+                if self.settled.bound
+                else min(good, key=good.__getitem__)
+            )
         return pool
 
     def _try(self, b: int, times: int) -> Generator[int, Run, float]:
@@ -242,15 +286,22 @@ class _Literal:
         return lowest
 
     def _due(self) -> int | None:
-        """A pruned size, or one without a run in the window, whose last try is a whole window ago."""
-        start, oldest = self._oldest(True), self._oldest(False)
+        """A pruned size, or one without a run in the window,
+        whose last try is a whole window ago.
+        """
+        start = self._oldest(True)
+        oldest = self._oldest(False)
         if not start:
             return None
-        missed = {b: [s.number for s in self._seen[b] if not s.reached and s.number >= oldest] for b in self._sizes}
+        missed = {
+            b: [s.number for s in self._seen[b] if not s.reached and s.number >= oldest]
+            for b in self._sizes
+        }
         last = {b: max([self._explored.get(b, 0), *missed[b]]) for b in self._sizes}
         pruned_at = max(self._explored.values())
         waiting = [b for b in self._sizes if b not in self._arms and (last[b] or pruned_at) < start]
-        at, incumbent = self._sizes.index, self._incumbent()
+        at = self._sizes.index
+        incumbent = self._incumbent()
         return min(waiting, key=lambda b: (abs(at(b) - at(incumbent)), b), default=None)
 
     def _sample(self) -> int:
@@ -259,19 +310,27 @@ class _Literal:
             pool = [b for b in self._sizes if b in self._arms and self._arms[b].reached]
         rng = self._rng
         if self.settled.generator:
-            rng = random.Random(decision_seed(self._scenario.pair.name, self._number + 1, self._seed))
+            rng = random.Random(
+                decision_seed(self._scenario.pair.name, self._number + 1, self._seed)
+            )
         spread = self._spread()
         draws: dict[int, float] = {}
         for b in pool:
             if b in self._arms:
                 arm = self._arms[b]
-                sd = math.sqrt(arm.squares) / arm.runs if arm.varied else spread * arm.mean / math.sqrt(arm.runs)
+                sd = (
+                    math.sqrt(arm.squares) / arm.runs
+                    if arm.varied
+                    else spread * arm.mean / math.sqrt(arm.runs)
+                )
                 draws[b] = (arm.mean + sd * rng.gauss(0.0, 1.0)) * self._epoch_cost(b)
         return min(draws, key=draws.__getitem__) if draws else self._incumbent()
 
 
 def _censored(runs: Sequence[_Seen]) -> list[float]:
-    """Epochs of the runs that reached the target, and of those that did not where they lie above the mean of all."""
+    """Epochs of the runs that reached the target,
+    and of those that did not where they lie above the mean of all.
+    """
     values = [s.epochs for s in runs if s.reached]
     for epochs in sorted((s.epochs for s in runs if not s.reached), reverse=True):
         if epochs <= math.fsum(values) / len(values):

@@ -1,8 +1,9 @@
-"""What profiling the power limit costs a whole training: the run handle itself, on a GPU that replays a curve.
+"""What profiling the power limit costs a whole training: the run handle itself,
+on a GPU that replays a curve.
 
-The simulated GPU has a virtual clock and a counter that moves every 100 ms; time and power are the curve's. Beside it
-the paper's way (section 6.5): five seconds at each limit, once; against two trainings without profiling: at the best
-limit (Eq. 7) from the first step on, and at full power.
+The simulated GPU has a virtual clock and a counter that moves every 100 ms; time and power are the
+curve's. Beside it the paper's way (section 6.5): five seconds at each limit, once; against two
+trainings without profiling: at the best limit (Eq. 7) from the first step on, and at full power.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Curve:
-    """One training with one batch size on one GPU: an epoch's time [s] and energy [J] by limit [W], ascending."""
+    """One training with one batch size on one GPU:
+    an epoch's time [s] and energy [J] by limit [W], ascending.
+    """
 
     max_power_w: float
     limits_w: Floats
@@ -54,26 +57,39 @@ class Curve:
 
 @dataclass(frozen=True)
 class Replayed:
-    """A load of the simulated GPU: seconds a sample and mean power [W] by limit [W], straight lines between them."""
+    """A load of the simulated GPU: seconds a sample and mean power [W] by limit [W],
+    straight lines between them.
+    """
 
     limits_w: tuple[float, ...]
     sample_s: tuple[float, ...]
     power_w: tuple[float, ...]
 
     def step(self, chip: Chip, samples: float, limit_w: float) -> tuple[float, float]:
-        """Time [s] and mean power [W] of one optimizer step, as a load of the simulated GPU tells them."""
+        """Time [s] and mean power [W] of one optimizer step,
+        as a load of the simulated GPU tells them.
+        """
         at = min(max(bisect_left(self.limits_w, limit_w), 1), len(self.limits_w) - 1)
-        low_w, high_w = self.limits_w[at - 1], self.limits_w[at]
+        low_w = self.limits_w[at - 1]
+        high_w = self.limits_w[at]
         share = min(max((limit_w - low_w) / (high_w - low_w), 0.0), 1.0)
-        sample_s, power_w = (y[at - 1] + share * (y[at] - y[at - 1]) for y in (self.sample_s, self.power_w))
+        sample_s, power_w = (
+            y[at - 1] + share * (y[at] - y[at - 1]) for y in (self.sample_s, self.power_w)
+        )
         return samples * sample_s, power_w
 
     @contextmanager
     def opened(self, folder: Path, kind: type[SimulatedGpu]) -> Iterator[SimulatedGpu]:
         """A fresh GPU that replays it, at its highest limit."""
-        low_w, high_w = self.limits_w[0], self.limits_w[-1]
+        low_w = self.limits_w[0]
+        high_w = self.limits_w[-1]
         CHIPS[REPLAYED] = Chip(
-            model=REPLAYED, min_limit_w=low_w, max_limit_w=high_w, idle_w=0.0, floor_w=0.0, clock_exponent=1.0
+            model=REPLAYED,
+            min_limit_w=low_w,
+            max_limit_w=high_w,
+            idle_w=0.0,
+            floor_w=0.0,
+            clock_exponent=1.0,
         )
         LOADS[REPLAYED, REPLAYED] = cast(Load, self)  # all that a GPU asks it for is step()
         try:
@@ -90,11 +106,14 @@ class Noisy(SimulatedGpu):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        exact, rng, sd = self._step, random.Random(self.SEED), self.NOISE * math.sqrt(WINDOW_S / STEP_S)
+        exact = self._step
+        rng = random.Random(self.SEED)
+        sd = self.NOISE * math.sqrt(WINDOW_S / STEP_S)
 
         def scattered(samples: int, limit_w: float) -> tuple[float, float]:
             step_s, power_w = exact(samples, limit_w)
-            off_s, off_j = max(1 + sd * rng.gauss(0, 1), 0.1), max(1 + sd * rng.gauss(0, 1), 0.1)
+            off_s = max(1 + sd * rng.gauss(0, 1), 0.1)
+            off_j = max(1 + sd * rng.gauss(0, 1), 0.1)
             return step_s * off_s, power_w * off_j / off_s
 
         self._step = scattered  # type: ignore[assignment]
@@ -110,19 +129,24 @@ class Overhead(NamedTuple):
 
 
 def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhead:
-    """The first run of a job, of so many epochs of that length at full power; each ends with a validation.
+    """The first run of a job, of so many epochs of that length at full power;
+    each ends with a validation.
 
-    It is trained until its profile is complete, or to its end; the rest is what the curve says of the limit found.
+    It is trained until its profile is complete, or to its end;
+    the rest is what the curve says of the limit found.
     """
     sample_s = curve.time_s / curve.time_s[-1] * STEP_S / BATCH_SIZE
     power_w = curve.energy_j / curve.time_s
     rows = (tuple(map(float, row)) for row in (curve.limits_w, sample_s, power_w))
     replayed = Replayed(*rows)
-    steps, checked = round(epoch_s / STEP_S), round(VALIDATION * epoch_s / STEP_S)
+    steps = round(epoch_s / STEP_S)
+    checked = round(VALIDATION * epoch_s / STEP_S)
     made = 0
     noisy = type("Seeded", (Noisy,), {"SEED": seed})
     with tempfile.TemporaryDirectory() as folder, replayed.opened(Path(folder), noisy) as gpu:
-        plan = plan_of([BATCH_SIZE], epochs, folder, heartbeat_s=3600.0, eta=ETA, max_power_w=curve.max_power_w)
+        plan = plan_of(
+            [BATCH_SIZE], epochs, folder, heartbeat_s=3600.0, eta=ETA, max_power_w=curve.max_power_w
+        )
         run = ZeusRun.from_plan(plan, device=gpu)
         for _ in run.epochs():
             for _ in range(steps):
@@ -137,13 +161,19 @@ def overhead(curve: Curve, epoch_s: float, epochs: int, seed: int = 0) -> Overhe
                 run.report(accuracy=0.0)
                 continue
             break
-        limit_w, spent_s, spent_j = gpu.limit_w(), gpu.now_s(), gpu.energy_j()
+        limit_w = gpu.limit_w()
+        spent_s = gpu.now_s()
+        spent_j = gpu.energy_j()
         run.close()
     weights = Weights(ETA, curve.max_power_w)
-    at, best = (int(np.abs(curve.limits_w - limit_w).argmin()), int(curve.cost(weights.eta).argmin()))
-    samples, left = epochs * (steps + checked) * BATCH_SIZE, (epochs * (steps + checked) - made) * BATCH_SIZE
-    time_s, energy_j = spent_s + left * sample_s[at], spent_j + left * sample_s[at] * power_w[at]
-    best_s, best_j = samples * sample_s[best], samples * sample_s[best] * power_w[best]
+    at = int(np.abs(curve.limits_w - limit_w).argmin())
+    best = int(curve.cost(weights.eta).argmin())
+    samples = epochs * (steps + checked) * BATCH_SIZE
+    left = (epochs * (steps + checked) - made) * BATCH_SIZE
+    time_s = spent_s + left * sample_s[at]
+    energy_j = spent_j + left * sample_s[at] * power_w[at]
+    best_s = samples * sample_s[best]
+    best_j = samples * sample_s[best] * power_w[best]
     return Overhead(
         energy=float(energy_j / best_j - 1),
         time=float(time_s / best_s - 1),
@@ -170,17 +200,21 @@ class Extra(NamedTuple):
 
 
 def papers_way(scenario: Scenario, *, full_power: bool) -> Extra:
-    """Five seconds at each limit of the default batch size, then the best limit; exact, so its interval is a point.
+    """Five seconds at each limit of the default batch size, then the best limit; exact,
+    so its interval is a point.
 
-    :param full_power: against full power from first to last, from which the windows alone differ; else the best limit.
+    :param full_power: against full power from first to last,
+        from which the windows alone differ; else the best limit.
     """
     b = scenario.pair.default_batch_size
-    points, arm = scenario.pair.points[b], scenario.arms[b]
+    points = scenario.pair.points[b]
+    arm = scenario.arms[b]
     best = points[-1] if full_power else next(p for p in points if p.limit_w == arm.limit_w)
     epochs = scenario.success_epochs(b)
     extra_s = math.fsum(WINDOW_S * (1 - best.time_s / p.time_s) for p in points)
     extra_j = math.fsum(WINDOW_S * (p.power_w - best.energy_j / p.time_s) for p in points)
-    energy, time = extra_j / (epochs * best.energy_j), extra_s / (epochs * best.time_s)
+    energy = extra_j / (epochs * best.energy_j)
+    time = extra_s / (epochs * best.time_s)
     return Extra((energy,) * 3, (time,) * 3)
 
 
@@ -189,11 +223,16 @@ def our_way(scenario: Scenario, seeds: int = SEEDS) -> Extra:
     pair = scenario.pair
     b = pair.default_batch_size
     points = pair.points[b]
-    columns = [np.array(column) for column in zip(*((p.limit_w, p.time_s, p.energy_j) for p in points), strict=True)]
+    columns = [
+        np.array(column)
+        for column in zip(*((p.limit_w, p.time_s, p.energy_j) for p in points), strict=True)
+    ]
     curve = Curve(pair.max_power_w, *columns)
     epochs = max(1, round(scenario.success_epochs(b)))
     logging.getLogger("airflow_provider_zeus").setLevel(logging.WARNING)  # a line per training
     found = [overhead(curve, points[-1].time_s, epochs, seed) for seed in range(seeds)]
     astray = sum(f.regret > 0 for f in found)
-    energy, time, cost = (interval([getattr(f, name) for f in found]) for name in ("energy", "time", "cost"))
+    energy, time, cost = (
+        interval([getattr(f, name) for f in found]) for name in ("energy", "time", "cost")
+    )
     return Extra(energy, time, cost, astray)

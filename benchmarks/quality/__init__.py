@@ -1,1 +1,3 @@
-"""How good is it? What the commands of that heading of docs/benchmarks.md replay, count and write."""
+"""How good is it? What the commands of that heading of docs/evidence/benchmarks.md replay,
+count and write.
+"""

@@ -1,4 +1,6 @@
-"""A published figure beside ours: one row of ``docs/reproduction.md``, and whether the two agree."""
+"""A published figure beside ours: one row of ``docs/evidence/reproduction.md``,
+and whether the two agree.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from benchmarks.plots import name_of
 from benchmarks.replays import UPSTREAM
 from benchmarks.report import table
 
-POLICIES = {UPSTREAM: "public algorithm", "zeus": "paper's policy", "knowledge_gradient": "default policy"}
+POLICIES = {
+    UPSTREAM: "public algorithm",
+    "zeus": "paper's policy",
+    "knowledge_gradient": "default policy",
+}
 
 
 class Measured(NamedTuple):
@@ -29,7 +35,6 @@ class Claim(NamedTuple):
     :param why: what is said where the published number lies outside an interval.
     """
 
-    where: str
     what: str
     published: float | str
     ours: Mapping[str, Measured]
@@ -42,14 +47,17 @@ class Claim(NamedTuple):
         if isinstance(self.published, str):
             return []
         half = 0.5 * 10.0**-self.digits + 1e-9
-        return [p for p, m in self.ours.items() if not m.low - half <= self.published <= m.high + half]
+        return [
+            p for p, m in self.ours.items() if not m.low - half <= self.published <= m.high + half
+        ]
 
 
 def cell(claim: Claim, key: str) -> str:
     """A figure of ours, bold where the published one lies outside its interval."""
     if key not in claim.ours:
         return ""
-    m, digits = claim.ours[key], claim.digits
+    m = claim.ours[key]
+    digits = claim.digits
     text = number(m.value, claim.unit, digits)
     if m.high - m.low > 1e-9:
         text += f" [{plain(m.low, claim.unit, digits)}, {plain(m.high, claim.unit, digits)}]"
@@ -71,15 +79,24 @@ def number(value: float, unit: str, digits: int) -> str:
 def lines_of(claims: Sequence[Claim]) -> list[str]:
     """A table, and a sentence for each claim that differs; claims with the same one share it."""
     keys = [key for key in ("data", *POLICIES) if any(key in c.ours for c in claims)]
-    head = ["in the paper", "figure", "published", *({"data": "here", **POLICIES}[key] for key in keys)]
-    given = (c.published if isinstance(c.published, str) else number(c.published, c.unit, c.digits) for c in claims)
-    rows = [[c.where, c.what, of, *(cell(c, key) for key in keys)] for c, of in zip(claims, given, strict=True)]
+    head = [
+        "figure",
+        "published",
+        *({"data": "here", **POLICIES}[key] for key in keys),
+    ]
+    given = (
+        c.published if isinstance(c.published, str) else number(c.published, c.unit, c.digits)
+        for c in claims
+    )
+    rows = [
+        [c.what, of, *(cell(c, key) for key in keys)] for c, of in zip(claims, given, strict=True)
+    ]
     apart: dict[str, list[str]] = {}
     for c in claims:
         if c.differs():
             apart.setdefault(c.why, []).append(c.what)
     said = [f"- *{', '.join(what)}*: {why}" for why, what in apart.items()]
-    return [*table(head, rows), *(["", "Where they differ:", "", *said] if said else [])]
+    return [*table(head, rows), *(["", "Differences:", "", *said] if said else [])]
 
 
 # ---------------------------------------------------------------------- claims of replays
@@ -95,11 +112,15 @@ def interval(figure: Sequence[float], note: str = "") -> Measured:
     return Measured(value, low, high, note)
 
 
-def extremes(report: Mapping[str, Any], gpu: str, figure: str, *, most: bool) -> dict[str, Measured]:
+def extremes(
+    report: Mapping[str, Any], gpu: str, figure: str, *, most: bool
+) -> dict[str, Measured]:
     """The workload with the greatest (or least) change of one figure on a GPU, by policy."""
     found = {}
     for policy in POLICIES:
-        pairs = {p: of[policy][figure] for p, of in report["pairs"].items() if p.endswith(f"/{gpu}")}
+        pairs = {
+            p: of[policy][figure] for p, of in report["pairs"].items() if p.endswith(f"/{gpu}")
+        }
         pair = (max if most else min)(pairs, key=lambda p: pairs[p][0])
         found[policy] = change(pairs[pair], name_of(pair.partition("/")[0]))
     return found

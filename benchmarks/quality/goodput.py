@@ -1,17 +1,21 @@
-"""Pollux's choice of the batch size, as a policy of the replay (Qiao et al., *Pollux*, OSDI 2021, sections 3 and 4.1).
+"""Pollux's choice of the batch size, as a policy of the replay (Qiao et al., *Pollux*,
+OSDI 2021, sections 3 and 4.1).
 
-Goodput is throughput times statistical efficiency. With the gradient noise scale ``noise`` [samples] a sample of a
-batch of m teaches ``(noise + m0) / (noise + m)`` as much as one of a batch of m0. Before each epoch the batch size of
-highest goodput is taken, no smaller than m0, the size that the job was submitted with. The power limit is the highest:
-Pollux knows none. Each training of a job begins from nothing: Pollux keeps no log between trainings.
+Goodput is throughput times statistical efficiency. With the gradient noise scale ``noise``
+[samples] a sample of a batch of m teaches ``(noise + m0) / (noise + m)`` as much as one of a batch
+of m0. Before each epoch the batch size of highest goodput is taken, no smaller than m0, the size
+that the job was submitted with. The power limit is the highest: Pollux knows none. Each training of
+a job begins from nothing: Pollux keeps no log between trainings.
 
-Known here, and not to Pollux at first: the throughput of every size, which it fits as it trains. The noise scales are
-the published ones of ``data/noise_scales.toml``, taken at the same share of the way to the target.
+Known here, and not to Pollux at first: the throughput of every size, which it fits as it trains.
+The noise scales are the published ones of ``data/noise_scales.toml``,
+taken at the same share of the way to the target.
 
-And several GPUs of one kind, reckoned from the measurements of one: ``4xa40``. Nothing is lost between them. Each GPU
-trains a batch of b / n. So an epoch takes 1 / n of the time that it takes one GPU with that batch, at n times the
-power, and its energy is the same. What the GPUs exchange after each step is left out: it is not in the traces. Epochs
-to the target depend on the whole batch, b.
+And several GPUs of one kind, reckoned from the measurements of one: ``4xa40``. Nothing is lost
+between them. Each GPU trains a batch of b / n. So an epoch takes 1 / n of the time that it takes
+one GPU with that batch, at n times the power, and its energy is the same. What the GPUs exchange
+after each step is left out: it is not in the traces.
+Epochs to the target depend on the whole batch, b.
 """
 
 from __future__ import annotations
@@ -36,9 +40,11 @@ _EPS = 1e-9
 class Variant(NamedTuple):
     """How Pollux is replayed."""
 
-    from_smallest: bool = True  # m0 is the smallest measured size, as in Pollux's own evaluation; else the default
+    # m0 is the smallest measured size, as in Pollux's own evaluation; else the default
+    from_smallest: bool = True
     times: float = 1.0  # on every noise scale
-    believed: bool = False  # an epoch gets as far as Pollux's model says; else as far as measured trainings did
+    # an epoch gets as far as Pollux's model says; else as far as measured trainings did
+    believed: bool = False
 
 
 POLLUX: Mapping[str, Variant] = {
@@ -52,7 +58,9 @@ POLLUX: Mapping[str, Variant] = {
 
 @dataclass(frozen=True, slots=True)
 class NoiseScales:
-    """Of one workload: where the figures come from, and one per epoch of the published training [samples]."""
+    """Of one workload: where the figures come from,
+    and one per epoch of the published training [samples].
+    """
 
     file: str
     stands_in: str  # what differs from the workload; empty: nothing
@@ -76,12 +84,17 @@ def noise_scales(path: Path = NOISE_SCALES) -> Mapping[str, NoiseScales]:
 
 
 def efficiency(noise: float, batch_size: int, reference: int) -> float:
-    """What a sample teaches at this batch size, as a multiple of what it teaches at the reference."""
+    """What a sample teaches at this batch size,
+    as a multiple of what it teaches at the reference.
+    """
     return (noise + reference) / (noise + batch_size)
 
 
 def best_batch_size(scenario: Scenario, noise: float, smallest: int) -> int:
-    """The measured batch size of highest goodput, none below ``smallest``. Every epoch holds the same samples."""
+    """The measured batch size of highest goodput, none below ``smallest``.
+
+    Every epoch holds the same samples.
+    """
     sizes = [b for b in scenario.pair.batch_sizes if b >= smallest]
     return max(sizes, key=lambda b: efficiency(noise, b, smallest) / scenario.full_power(b).time_s)
 
@@ -91,34 +104,60 @@ def pollux(scenario: Scenario, recurrences: int, seed: int, variant: Variant) ->
     noise = noise_scales().get(scenario.pair.workload)
     if noise is None:
         remedy = f"Published: {', '.join(noise_scales())}"
-        raise JobSpecError.of("workload", scenario.pair.workload, "has no published gradient noise scale", remedy)
-    env, log = Environment(scenario, seed), Log()
+        raise JobSpecError.of(
+            "workload", scenario.pair.workload, "has no published gradient noise scale", remedy
+        )
+    env = Environment(scenario, seed)
+    log = Log()
     for _ in range(recurrences):
         log.add(scenario, [train(env, noise, variant)])
     return log
 
 
 def train(env: Environment, noise: NoiseScales, variant: Variant) -> Run:
-    """One training, its batch size chosen before each epoch; ``batch_size`` is that of the last one.
+    """One training, its batch size chosen before each epoch;
+    ``batch_size`` is that of the last one.
 
-    An epoch at batch size b gets ``1 / needs[b]`` of the way to the target: so many epochs did one measured training at
-    b alone need. Where that never got there, an epoch at b gets nowhere; the noise scale grows all the same, by the
-    epochs that the default needs. ``expected_cost`` and ``chance`` are this training's own.
+    An epoch at batch size b gets ``1 / needs[b]`` of the way to the target: so many epochs did one
+    measured training at b alone need. Where that never got there, an epoch at b gets nowhere; the
+    noise scale grows all the same, by the epochs that the default needs. ``expected_cost`` and
+    ``chance`` are this training's own.
     """
-    scenario, pair = env.scenario, env.scenario.pair
+    scenario = env.scenario
+    pair = env.scenario.pair
     needs = {b: env.needs(b) for b in pair.batch_sizes}
     default = pair.default_batch_size
-    smallest, usual = _smallest(scenario, variant), min(needs[default], pair.max_epochs)
-    progress, epochs, energy_j, time_s, b = 0.0, 0, 0.0, 0.0, smallest
+    smallest = _smallest(scenario, variant)
+    usual = min(needs[default], pair.max_epochs)
+    progress = 0.0
+    epochs = 0
+    energy_j = 0.0
+    time_s = 0.0
+    b = smallest
     while progress < 1 - _EPS and epochs < pair.max_epochs:
         scale = noise.at(max(progress, epochs / usual)) * variant.times
         b = best_batch_size(scenario, scale, smallest)
         point = scenario.full_power(b)
         progress += efficiency(scale, b, default) / usual if variant.believed else 1 / needs[b]
-        epochs, energy_j, time_s = epochs + 1, energy_j + point.energy_j, time_s + point.time_s
-    cost, reached = scenario.weights.cost(energy_j, time_s), progress >= 1 - _EPS
+        epochs = epochs + 1
+        energy_j = energy_j + point.energy_j
+        time_s = time_s + point.time_s
+    cost = scenario.weights.cost(energy_j, time_s)
+    reached = progress >= 1 - _EPS
     limit_w = scenario.full_power(b).limit_w
-    return Run(b, limit_w, epochs, reached, energy_j, time_s, cost, cost / epochs, NOTHING, cost, float(reached))
+    return Run(
+        b,
+        limit_w,
+        epochs,
+        reached,
+        energy_j,
+        time_s,
+        cost,
+        cost / epochs,
+        NOTHING,
+        cost,
+        float(reached),
+    )
 
 
 def sizes_by_progress(scenario: Scenario, variant: Variant) -> list[int]:
@@ -138,14 +177,18 @@ _SEVERAL = re.compile(r"([2-9])x(\w+)")
 
 
 def pair_on(traces: Traces, workload: str, gpu: str) -> Pair:
-    """A workload on a GPU of the traces, or on several, as ``4xa40``. Raises JobSpecError where it was not measured.
+    """A workload on a GPU of the traces, or on several, as ``4xa40``.
 
-    Batch sizes: those of which the whole has measured epochs, and the part of one GPU a measured power curve.
+    Raises JobSpecError where it was not measured.
+
+    Batch sizes: those of which the whole has measured epochs,
+    and the part of one GPU a measured power curve.
     """
     several = _SEVERAL.fullmatch(gpu)
     if several is None or gpu in traces.gpus:
         return traces.pair(workload, gpu)
-    n, one = int(several[1]), traces.pair(workload, several[2])
+    n = int(several[1])
+    one = traces.pair(workload, several[2])
     trained = traces.epochs(workload)
     points = {
         b * n: tuple(PowerMeasurement(w * n, s / n, power_w * n) for w, s, power_w in found)

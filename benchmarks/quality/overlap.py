@@ -1,8 +1,9 @@
-"""Replay of submissions that overlap: what a run taught is known from its end on (sections 4.4 and 6.3).
+"""Replay of submissions that overlap:
+what a run taught is known from its end on (sections 4.4 and 6.3).
 
-The clock is the trace's: a run ends when its submission did, and a further attempt takes as long again. Energy and
-time are charged times the submission's ``ratio``, as if its slice held so many times the data: EpochCost per sample,
-which is what is learnt, does not change by it.
+The clock is the trace's: a run ends when its submission did, and a further attempt takes as long
+again. Energy and time are charged times the submission's ``ratio``, as if its slice held so many
+times the data: EpochCost per sample, which is what is learnt, does not change by it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class Player(Protocol):
 
 @dataclass(slots=True)
 class Ledger:
-    """What submissions cost. ``default_*``: what they cost in expectation at the default batch size and full power."""
+    """What submissions cost.
+
+    ``default_*``: what they cost in expectation at the default batch size and full power.
+    """
 
     submissions: int = 0
     energy_j: float = 0.0
@@ -64,7 +68,8 @@ class Ledger:
     concurrent_incumbent: int = 0  # of those: took the incumbent
     runs_without_model: int = 0
     runs_below_target: int = 0
-    batch_sizes: list[tuple[int, ...]] = field(default_factory=list)  # of the attempts, in the order of their ends
+    # of the attempts, in the order of their ends
+    batch_sizes: list[tuple[int, ...]] = field(default_factory=list)
 
     def join(self, other: Ledger) -> None:
         """Add another group."""
@@ -80,7 +85,8 @@ class Ledger:
 
 def play(player: Player, scenario: Scenario, submissions: Sequence[Submission]) -> Ledger:
     """Let one group of submissions, by start, run to its end."""
-    ledger, default = Ledger(), scenario.default_run
+    ledger = Ledger()
+    default = scenario.default_run
     going: list[tuple[float, int, Submission, list[Going]]] = []
     for order, s in enumerate(submissions):
         _settle(player, going, ledger, until_s=s.start_s)
@@ -97,7 +103,10 @@ def play(player: Player, scenario: Scenario, submissions: Sequence[Submission]) 
 
 
 def _settle(
-    player: Player, going: list[tuple[float, int, Submission, list[Going]]], ledger: Ledger, until_s: float
+    player: Player,
+    going: list[tuple[float, int, Submission, list[Going]]],
+    ledger: Ledger,
+    until_s: float,
 ) -> None:
     """End what ends by then, in the order of the ends."""
     while going and going[0][0] <= until_s:
@@ -115,10 +124,13 @@ def _settle(
 
 
 class Zeus:
-    """The product's own policies: ``choose`` sees the trials still running, ``learn`` takes each one at its end."""
+    """The product's own policies: ``choose`` sees the trials still running,
+    ``learn`` takes each one at its end.
+    """
 
     def __init__(self, scenario: Scenario, job: ZeusJob, seed: int = 0) -> None:
-        self._job, self._seed = job, seed
+        self._job = job
+        self._seed = seed
         self._env, self._device = Environment(scenario, seed), scenario.device
         self._writer, self._belief = Writer(job, scenario), prior(job)
         self._running: dict[int, Trial] = {}
@@ -132,12 +144,14 @@ class Zeus:
 
     def end(self, going: Going) -> Going | None:
         """An attempt ended."""
-        trial, run = going.trial, going.run
+        trial = going.trial
+        run = going.run
         assert trial is not None  # what begin() and _attempt() make has one
         del self._running[trial.number]
         self._env.profiled.add(run.batch_size)
         self._belief = learn(self._belief, self._writer.close(trial, run))
-        decision, number = trial.decision, trial.key.attempt
+        decision = trial.decision
+        number = trial.key.attempt
         if not run.reached and number < len(decision.attempts):
             return self._attempt(decision, number + 1, trial.key.ti_id)
         return None
@@ -170,7 +184,9 @@ class Default:
 
 
 class GridSearch:
-    """One configuration per submission; when all were begun, the cheapest that has ended (``baselines``)."""
+    """One configuration per submission; when all were begun,
+    the cheapest that has ended (``baselines``).
+    """
 
     def __init__(self, scenario: Scenario, seed: int = 0) -> None:
         self._env = Environment(scenario, seed)
@@ -187,7 +203,8 @@ class GridSearch:
 
     def end(self, going: Going) -> Going | None:
         """A configuration was tried; a batch size that missed the target is dropped."""
-        run, config = going.run, going.config
+        run = going.run
+        config = going.config
         if run.reached:
             if config is not None and run.cost < self._best_cost:
                 self._best, self._best_cost = config, run.cost

@@ -1,4 +1,6 @@
-"""``docs/pollux.md`` from ``data/pollux.md``, its text: figures of the report, and what is said of them."""
+"""``docs/evidence/pollux.md`` from ``data/pollux.md``, its text: figures of the report,
+and what is said of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from benchmarks.plots import name_of
 from benchmarks.quality.goodput import noise_scales
-from benchmarks.report import fill_in, percent, table
+from benchmarks.report import bold, change, change_interval, fill_in, table
 
 PAPERS = "deepspeech2"  # the workload of section 6.6
 PAPERS_RATIOS = (0.79, 1.12)  # of energy and of time to Pollux's, on four A40
@@ -18,28 +20,17 @@ LAST = ("energy", "time")  # of the last five recurrences, as in Figure 6
 SHOWN = {
     "pollux": "",
     "pollux_from_default": "Pollux from the default",
-    "pollux_believed": "an epoch gets as far as Pollux's own model says",
+    "pollux_believed": "epochs by Pollux's own model",
 }
 
 Report = Mapping[str, Any]
 Figure = Sequence[float]
 
 
-def plain(ratio: Figure) -> str:
-    """A ratio as the change that it is."""
-    return f"{100 * (ratio[0] - 1):+.1f} %"
-
-
-def change(ratio: Figure) -> str:
-    """A ratio as the change that it is, with its interval where there is one."""
-    _, low, high = ratio
-    return plain(ratio) if 100 * (high - 1) - 100 * (low - 1) < 0.05 else percent(ratio)
-
-
 def short(gpu: str) -> str:
     """A GPU for people, or several, as ``4xa40``."""
     count, _, model = gpu.partition("x")
-    return f"{count} × {model.upper()}" if count.isdigit() else gpu.upper()
+    return f"{count}×{model.upper()}" if count.isdigit() else gpu.upper()
 
 
 def label(gpu: str) -> str:
@@ -53,33 +44,33 @@ def page_of(report: Report) -> str:
     if SEVERAL not in gpus:
         remedy = f"Use all GPUs, and {PAPERS} among the workloads"
         raise JobSpecError.of("page", SEVERAL, f"has no replay of {PAPERS}", remedy)
-    stands_in = {w: of.stands_in for w, of in noise_scales().items()}
     words = {
         "seeds": str(report["seeds"]),
         "default_of_four": str(report["choices"][f"{PAPERS}/{SEVERAL}"]["default"]),
-        "costs_said": costs_said(report),
+        "eta_said": eta_said(report),
         "limit_alone": limit_alone(report["choices"][f"{PAPERS}/{SEVERAL}"]),
-        "own_noise": ", ".join(name_of(w) for w, said in stands_in.items() if not said),
-        "stands_in": "; ".join(f"{name_of(w)}: {said}" for w, said in stands_in.items() if said),
+        "own_noise": ", ".join(name_of(w) for w, of in noise_scales().items() if not of.stands_in),
         "noise_said": "; ".join(
             _variant(report, g, v) for g in gpus for v in ("pollux_noise_quarter", "pollux_noise_4")
         ),
         "m0_said": "; ".join(_variant(report, g, "pollux_from_default") for g in gpus),
         "believed_said": "; ".join(_variant(report, g, "pollux_believed") for g in gpus),
     }
-    lines = {"papers": papers(report), "papers_said": papers_said(report), "pairs": pairs(report)}
+    lines = {"papers": papers(report), "pairs": pairs(report)}
     return fill_in("pollux", words, lines)
 
 
 def _variant(report: Report, gpu: str, variant: str) -> str:
     of = report["variants"][gpu][variant]["zeus"]
-    name = {"pollux_noise_quarter": ", a quarter", "pollux_noise_4": ", four times"}.get(variant, "")
-    return f"{short(gpu)}{name} {plain(of['energy'])} energy, {plain(of['time'])} time"
+    times = {"pollux_noise_quarter": ", a quarter", "pollux_noise_4": ", four times"}
+    return f"{short(gpu)}{times.get(variant, '')}: {change(of['energy'])}, {change(of['time'])}"
 
 
 def papers(report: Report) -> list[str]:
-    """DeepSpeech2 on every GPU, and on the paper's four against each way that Pollux may have been run."""
-    energy, time = (f"{100 * (r - 1):+.0f} %" for r in PAPERS_RATIOS)
+    """DeepSpeech2 on every GPU, and on the paper's four against each way that Pollux may have
+    been run.
+    """
+    energy, time = (f"{100 * (r - 1):+.0f}" for r in PAPERS_RATIOS)
     rows = [["**the paper**, four A40, trained", "zeus", energy, time, ""]]
     for gpu, variants in report["variants"].items():
         for variant, said in SHOWN.items():
@@ -87,38 +78,47 @@ def papers(report: Report) -> list[str]:
                 continue
             name = ", ".join(filter(None, (short(gpu) if said else label(gpu), said)))
             for policy, of in variants[variant].items():
-                rows.append([name, policy, change(of["energy"]), change(of["time"]), change(of["energy of all"])])
-    return table(["", "policy", "energy", "time", "energy of all recurrences"], rows)
+                beside = _beside_the_paper(of) if (gpu, policy) == (SEVERAL, "zeus") else ""
+                rows.append(
+                    [
+                        name,
+                        policy,
+                        change_interval(of["energy"]),
+                        change_interval(of["time"]),
+                        beside,
+                    ]
+                )
+    return table(["", "policy", "energy", "time", "beside the paper's"], rows)
 
 
-def papers_said(report: Report) -> list[str]:
-    """Whether energy and time move as published on the paper's own set-up, and by how much eta moves them."""
-    said = []
-    for variant, words in SHOWN.items():
-        of = report["variants"][SEVERAL][variant]["zeus"]
-        agree = [_agrees(of[name], published) for name, published in zip(LAST, PAPERS_RATIOS, strict=True)]
-        parts = (f"{name} {plain(of[name])} ({so})" for name, so in zip(LAST, agree, strict=True))
-        said.append(f"- On four A40, {words or 'Pollux from the smallest size'}: `zeus` {', '.join(parts)}.")
+def _beside_the_paper(of: Mapping[str, Figure]) -> str:
+    return ", ".join(
+        f"{name}: {_agrees(of[name], published)}"
+        for name, published in zip(LAST, PAPERS_RATIOS, strict=True)
+    )
+
+
+def eta_said(report: Report) -> str:
+    """By how much eta moves energy and time."""
     moved = []
     for gpu, etas in report["eta"].items():
-        ends = (f"{plain(etas[eta]['zeus']['energy'])} and {plain(etas[eta]['zeus']['time'])}" for eta in ("0", "1"))
+        ends = [
+            f"{change(etas[eta]['zeus']['energy'])}, {change(etas[eta]['zeus']['time'])}"
+            for eta in ("0", "1")
+        ]
         moved.append(f"{short(gpu)} from {' to '.join(ends)}")
-    said.append(
-        f"- eta moves the result, as the paper says of Zeus. Energy and time from eta 0 to 1: {'; '.join(moved)}."
-    )
-    return said
+    return "; ".join(moved)
 
 
 def _agrees(ratio: Figure, published: float) -> str:
     """The published change beside ours: within the interval, in the same direction, or not."""
     value, low, high = ratio
-    printed = f"published {100 * (published - 1):+.0f} %"
     if low - 0.005 <= published <= high + 0.005:
-        return f"{printed}, within our interval"
+        return "within our interval"
     if low <= 1 <= high:
-        return f"{printed}; ours is no change for sure"
-    direction = "the same" if (value < 1) == (published < 1) else "the other"
-    return f"{printed}: {direction} direction, outside our interval"
+        return "ours is no sure change"
+    same = (value < 1) == (published < 1)
+    return "same direction" if same else "other direction"
 
 
 def limit_alone(choice: Mapping[str, Any]) -> str:
@@ -126,41 +126,34 @@ def limit_alone(choice: Mapping[str, Any]) -> str:
     if choice["pollux"]["pollux_from_default"] != [choice["best"]]:
         return ""
     return (
-        f" Where it begins at the default, {choice['default']} on four A40, it trains with the cheapest size from the "
-        "first epoch on: the difference is that of the power limit alone."
+        f" From the default, {choice['default']} on four A40, it trains with the cheapest size"
+        " throughout: the difference is that of the power limit alone."
     )
 
 
 def pairs(report: Report) -> list[str]:
-    """Every workload, with the batch sizes that Pollux takes."""
+    """Every workload: energy, time and cost of all by policy,
+    and the batch sizes that Pollux takes.
+    """
     rows = []
     for gpu, means in report["geomean"].items():
         for pair, of in report["pairs"].items():
             workload, _, where = pair.partition("/")
-            if where == gpu:
-                chosen = report["choices"][pair]
-                sizes = [", ".join(map(str, chosen["pollux"]["pollux"])), str(chosen["default"]), str(chosen["best"])]
-                rows.append([name_of(workload), short(gpu), *_cells(of), *sizes])
-        rows.append(["**geometric mean**", short(gpu), *_cells(means), "", "", ""])
-    head = [f"{p}: {name}" for p in POLICIES for name in (*LAST, "cost of all")]
-    return table(["workload", "GPU", *head, "Pollux's batch sizes", "default", "cheapest"], rows)
+            if where != gpu:
+                continue
+            chosen = report["choices"][pair]
+            sizes = ", ".join(map(str, chosen["pollux"]["pollux"]))
+            rows.append(
+                [f"{name_of(workload)}, {short(gpu)}", *_cells(of), sizes, str(chosen["best"])]
+            )
+        rows.append([f"**mean**, {short(gpu)}", *_cells(means), "", ""])
+    return table(["", *POLICIES, "Pollux's batch sizes", "cheapest"], rows)
 
 
 def _cells(of: Mapping[str, Mapping[str, Figure]]) -> list[str]:
-    return [change(of[p][name]) for p in POLICIES for name in (*LAST, "cost of all")]
+    return [", ".join(_figures(of[policy])) for policy in POLICIES]
 
 
-def costs_said(report: Report) -> str:
-    """Whether all recurrences together, tries included, cost less than Pollux's."""
-    means = []
-    for gpu, of in report["geomean"].items():
-        by = " and ".join(f"{plain(of[p]['cost of all'])} ({p})" for p in POLICIES)
-        means.append(f"{short(gpu)} {by}")
-    dearer = [
-        f"{name_of(pair.partition('/')[0])} on {short(pair.partition('/')[2])} with `{p}` "
-        f"({change(of[p]['cost of all'])})"
-        for pair, of in report["pairs"].items()
-        for p in POLICIES
-        if of[p]["cost of all"][0] > 1
-    ]
-    return f"In the mean: {'; '.join(means)}. It is higher for {', '.join(dearer) or 'no pair'}."
+def _figures(of: Mapping[str, Figure]) -> list[str]:
+    cost = of["cost of all"]
+    return [*(change(of[name]) for name in LAST), bold(change(cost), cost)]

@@ -1,7 +1,8 @@
-"""What may befall a job, beyond what the policy was made for: each regime builds a job from a measured pair.
+"""What may befall a job, beyond what the policy was made for:
+each regime builds a job from a measured pair.
 
-Times are recurrences, from 0. Jobs recur 100 times where nothing else is said. Whatever changes, ``max_epochs`` has
-room for it, as a job's author would have to give it beforehand.
+Times are recurrences, from 0. Jobs recur 100 times where nothing else is said. Whatever changes,
+``max_epochs`` has room for it, as a job's author would have to give it beforehand.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ RECURRENCES = 100
 FEW = 10
 ROUGH = 20  # in so many runs one takes LONG times as long
 LONG = 3.0
-BELOW, ALARMS, FOUND = "below_target", "false_alarms", "found"
+BELOW = "below_target"
+ALARMS = "false_alarms"
+FOUND = "found"
 
 
-Misread = Callable[[Trial, random.Random], float]  # factor on energy and time that the log holds of a trial
+# factor on energy and time that the log holds of a trial
+Misread = Callable[[Trial, random.Random], float]
 
 
 def right(trial: Trial, rng: random.Random) -> float:
@@ -60,12 +64,15 @@ class Regime:
     """One regime."""
 
     name: str
-    job: Callable[[Scenario, int], Drift | None]  # (a pair as measured, seed); None: it cannot befall this pair
+    # (a pair as measured, seed); None: it cannot befall this pair
+    job: Callable[[Scenario, int], Drift | None]
     misread: Misread = right
     special: str | None = None  # what is counted besides costs
 
 
-def steady(scenario: Scenario, seed: int, recurrences: int = RECURRENCES, expected_runs: int | None = None) -> Drift:
+def steady(
+    scenario: Scenario, seed: int, recurrences: int = RECURRENCES, expected_runs: int | None = None
+) -> Drift:
     """Nothing changes."""
     return Drift(scenario, recurrences, expected_runs=expected_runs)
 
@@ -83,7 +90,11 @@ def hopeless(share: float, scenario: Scenario, seed: int) -> Drift:
     """Each slice is with this probability one whose target no batch size reaches."""
     rng = random.Random(f"hopeless/{seed}")
     none = changed(scenario, epochs=dict.fromkeys(scenario.pair.batch_sizes, (math.inf,)))
-    return Drift(scenario, RECURRENCES, {t: none if rng.random() < share else scenario for t in range(RECURRENCES)})
+    return Drift(
+        scenario,
+        RECURRENCES,
+        {t: none if rng.random() < share else scenario for t in range(RECURRENCES)},
+    )
 
 
 def level(factor: float, high: Callable[[int], bool], scenario: Scenario, seed: int) -> Drift:
@@ -93,8 +104,11 @@ def level(factor: float, high: Callable[[int], bool], scenario: Scenario, seed: 
 
 
 def slow_tilt(kind: str, scenario: Scenario, seed: int) -> Drift:
-    """A tilt of ``benchmarks.quality.drifts`` that grows from nothing, every ten recurrences by a tenth."""
-    default, exponent = scenario.pair.default_batch_size, TILTS[kind]
+    """A tilt of ``benchmarks.quality.drifts`` that grows from nothing,
+    every ten recurrences by a tenth.
+    """
+    default = scenario.pair.default_batch_size
+    exponent = TILTS[kind]
 
     def tilted(share: float) -> Scenario:
         return times(scenario, lambda b: math.pow(b / default, share * exponent))
@@ -102,7 +116,9 @@ def slow_tilt(kind: str, scenario: Scenario, seed: int) -> Drift:
     first, last = with_room(scenario, tilted(1.0))
     most = last.pair.max_epochs
     steps = range(0, RECURRENCES, 10)
-    return Drift(first, RECURRENCES, {t: changed(tilted(t / RECURRENCES), max_epochs=most) for t in steps})
+    return Drift(
+        first, RECURRENCES, {t: changed(tilted(t / RECURRENCES), max_epochs=most) for t in steps}
+    )
 
 
 def rough(one_in: int, scenario: Scenario, seed: int) -> Drift:
@@ -110,21 +126,32 @@ def rough(one_in: int, scenario: Scenario, seed: int) -> Drift:
     calm, _ = with_room(scenario, times(scenario, lambda b: LONG))
     long = scaled(calm.pair, lambda b: LONG)
     return Drift(
-        changed(calm, epochs={b: runs * (one_in - 1) + long[b] for b, runs in calm.pair.epochs.items()}), RECURRENCES
+        changed(
+            calm, epochs={b: runs * (one_in - 1) + long[b] for b, runs in calm.pair.epochs.items()}
+        ),
+        RECURRENCES,
     )
 
 
 REGIMES = (
     Regime("nothing changes", steady, special=ALARMS),
     Regime("ten recurrences alone", partial(steady, recurrences=FEW)),
-    Regime("ten recurrences, and the job expects ten", partial(steady, recurrences=FEW, expected_runs=FEW)),
+    Regime(
+        "ten recurrences, and the job expects ten",
+        partial(steady, recurrences=FEW, expected_runs=FEW),
+    ),
     *(Regime(kind, partial(shift, kind), special=BELOW) for kind in LOST),
-    *(Regime(f"{100 * share:g} % of slices that nobody reaches", partial(hopeless, share)) for share in (0.1, 0.3)),
+    *(
+        Regime(f"{100 * share:g} % of slices that nobody reaches", partial(hopeless, share))
+        for share in (0.1, 0.3)
+    ),
     Regime("level x2, on and off every ten", partial(level, 2.0, lambda t: t // 10 % 2 == 1)),
     Regime("weekly season x3", partial(level, 3.0, lambda t: t % 7 == 6)),
     *(Regime(f"slow tilt {kind}", partial(slow_tilt, kind)) for kind in TILTS),
     Regime("5 % of runs take three times as long", partial(rough, ROUGH), special=ALARMS),
-    Regime("two modes: every second run takes three times as long", partial(rough, 2), special=ALARMS),
+    Regime(
+        "two modes: every second run takes three times as long", partial(rough, 2), special=ALARMS
+    ),
     Regime("EpochCost 20 % too dear where a run is given up", steady, given_up_times(1.2)),
     Regime("EpochCost 20 % too cheap where a run is given up", steady, given_up_times(0.8)),
     Regime("EpochCost of every run with 5 % noise", steady, noisy(0.05)),

@@ -1,4 +1,4 @@
-"""All that ``docs/reproduction.md`` is made of: the replays, and figures of them."""
+"""All that ``docs/evidence/reproduction.md`` is made of: the replays, and figures of them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ from benchmarks.simulation.traces import Traces
 SHOWN = (*POLICIES, UPSTREAM, "grid_search")
 EXAMPLE = "deepspeech2/v100"  # of the paper's figures that show one workload
 MAIN_GPU = "v100"  # of the paper's evaluation, where nothing else is said
-PAPERS_GPUS = {"v100": "V100 PCIe 32 GB", "a40": "A40 PCIe 48 GB", "rtx6000": "RTX6000 24 GB", "p100": "P100 16 GB"}
+PAPERS_GPUS = {
+    "v100": "V100 PCIe 32 GB",
+    "a40": "A40 PCIe 48 GB",
+    "rtx6000": "RTX6000 24 GB",
+    "p100": "P100 16 GB",
+}
 GROUP_POLICIES = ("zeus", "knowledge_gradient", "grid_search", "default")
 DRAWS = 20
 PLATEAU = 0.95  # of the regret at the end, from which on a curve counts as flat
-SEARCHED = ("every measured size, ascending", "from the default outwards", "sizes that always reach the target")
+SEARCHED = (
+    "every measured size, ascending",
+    "sizes that always reach the target",
+)
 
 
 class Results(NamedTuple):
@@ -88,27 +96,34 @@ def report_of(replays: Mapping[Task, Replays]) -> dict[str, Any]:
     return {"pairs": pairs}
 
 
-def grid_orders(scenario: Scenario, upstream: Sequence[float], seeds: int) -> dict[str, list[float]]:
-    """Regret of grid search at the end, x the public algorithm's: [ratio, low, high] by what it searches."""
-    pair, default = scenario.pair, scenario.pair.default_batch_size
+def grid_orders(
+    scenario: Scenario, upstream: Sequence[float], seeds: int
+) -> dict[str, list[float]]:
+    """Regret of grid search at the end, x the public algorithm's: [ratio, low,
+    high] by what it searches.
+    """
+    pair = scenario.pair
     sizes = list(pair.batch_sizes)
-    outwards = [default, *(b for b in reversed(sizes) if b < default), *(b for b in sizes if b > default)]
     sure = [b for b in sizes if reaching(pair, b) == 1]
     found = {}
-    for name, some in zip(SEARCHED, (sizes, outwards, sure), strict=True):
+    for name, some in zip(SEARCHED, (sizes, sure), strict=True):
         logs = [grid_search(scenario, pair.recurrences, seed, some) for seed in range(seeds)]
         found[name] = ratio_of([log.expected_regret()[-1] for log in logs], upstream).to_json()
     return found
 
 
 def first_size(scenario: Scenario) -> tuple[int, float, float]:
-    """(smallest size, share of its runs that reach the target, cost [C*] of one run at full power)."""
+    """(smallest size, share of its runs that reach the target,
+    cost [C*] of one run at full power).
+    """
     b = scenario.pair.batch_sizes[0]
     mean, chance = scenario.arms[b].run(scenario.pair.max_epochs)
     return b, chance, mean * scenario.epoch(scenario.full_power(b)).cost / scenario.best_cost
 
 
-def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> dict[str, dict[str, Any]]:
+def clusters(
+    traces: Traces, gpu: str, submissions: int, draws: int = DRAWS
+) -> dict[str, dict[str, Any]]:
     """Section 6.3 on groups that are drawn: {workload: {policy: {"energy" | "time" | "cost": [mean, half of ci95]}}}.
 
     Each draw is another trace; the intervals are those over the draws. Cost is Eq. 2 with eta 0.5.
@@ -116,20 +131,30 @@ def clusters(traces: Traces, gpu: str, submissions: int, draws: int = DRAWS) -> 
     scenarios = scenarios_of(traces, gpu)
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for seed in range(draws):
-        report = groups_report(run_groups(drawn(scenarios, submissions, seed), scenarios, GROUP_POLICIES, seed, 1))
+        report = groups_report(
+            run_groups(drawn(scenarios, submissions, seed), scenarios, GROUP_POLICIES, seed, 1)
+        )
         for workload, row in report["workloads"].items():
             for policy, figures in row.items():
-                kept = found.setdefault(workload, {}).setdefault(policy, {"energy": [], "time": [], "cost": []})
+                kept = found.setdefault(workload, {}).setdefault(
+                    policy, {"energy": [], "time": [], "cost": []}
+                )
                 for name, values in kept.items():
                     values.append(figures[name])
     last = sorted(found, key=lambda workload: (workload == ALL, workload))
-    return {w: {p: {n: mean_ci(v) for n, v in of.items()} for p, of in found[w].items()} for w in last}
+    return {
+        w: {p: {n: mean_ci(v) for n, v in of.items()} for p, of in found[w].items()} for w in last
+    }
 
 
 def plateau(curves: Sequence[Sequence[float]]) -> int:
-    """The recurrence from which on the mean cumulative regret stays above ``PLATEAU`` of its end."""
+    """The recurrence from which on the mean cumulative regret stays above ``PLATEAU`` of its
+    end.
+    """
     mean = [statistics.fmean(column) for column in zip(*curves, strict=True)]
-    return next(t for t, _ in enumerate(mean, 1) if all(r >= PLATEAU * mean[-1] for r in mean[t - 1 :]))
+    return next(
+        t for t, _ in enumerate(mean, 1) if all(r >= PLATEAU * mean[-1] for r in mean[t - 1 :])
+    )
 
 
 def energies(scenario: Scenario) -> dict[int, float]:
@@ -155,7 +180,9 @@ def convex(scenario: Scenario) -> bool:
 
 
 def default_at(scenario: Scenario, limit_w: float) -> tuple[float, float]:
-    """(change of the time to target at the default size and this limit, its cost beyond the best limit's), in %."""
+    """(change of the time to target at the default size and this limit,
+    its cost beyond the best limit's), in %.
+    """
     b = scenario.pair.default_batch_size
     point = next(p for p in scenario.pair.points[b] if p.limit_w == limit_w)
     best = scenario.arms[b].epoch.cost

@@ -1,4 +1,7 @@
-"""Sentences of ``docs/reproduction.md`` that compare: each is made from the figures, so that it cannot outlive them."""
+"""Sentences of ``docs/evidence/reproduction.md`` that compare.
+
+Each is made from the figures, so that it cannot outlive them.
+"""
 
 from __future__ import annotations
 
@@ -14,50 +17,67 @@ from benchmarks.plots import name_of
 from benchmarks.quality import reproduction_figures as figures
 from benchmarks.quality.claims import POLICIES
 from benchmarks.quality.reproduction_figures import Results
-from benchmarks.quality.reproduction_tables import PART, PROFILING, energy_on, gpus_of, ratio, tiny, tiny_pair
+from benchmarks.quality.reproduction_tables import (
+    PART,
+    energy_on,
+    gpus_of,
+    limits,
+    ratio,
+    tiny,
+)
 from benchmarks.quality.sweeps import ALL, BETAS
 from benchmarks.replays import UPSTREAM
-from benchmarks.report import table
 
 
 def papers_gpus(found: Results) -> dict[str, str]:
     """Which of the paper's GPUs are in these traces, as words and as rows of Table 2."""
-    here = gpus_of(found)
+    here = limits(found)
     missing = [g.upper() for g in figures.PAPERS_GPUS if g not in here]
-    rest = f" {', '.join(missing)}: no power trace in the folder that this page was made from." if missing else ""
-    rows = [
-        [name, "yes, where nothing else is said" if g == "v100" else "yes", "replayed" if g in here else "not replayed"]
-        for g, name in figures.PAPERS_GPUS.items()
+    rest = ""
+    if missing:
+        rest = f" {', '.join(missing)}: no power trace in the folder that this page was made from."
+    hardware = [
+        f"{name} ({here.get(g, 'not replayed')})" for g, name in figures.PAPERS_GPUS.items()
     ]
     return {
         "gpus_here": ", ".join(g.upper() for g in here),
         "gpus_missing": rest,
-        "hardware": "\n".join(table(["GPU", "in the paper", "here"], rows)),
+        "hardware": "; ".join(hardware),
     }
 
 
 def early(found: Results) -> str:
-    """Whether the public algorithm is ahead of grid search from the first recurrence on, and flat earlier."""
+    """Whether the public algorithm is ahead of grid search from the first recurrence on,
+    and flat earlier.
+    """
     first: list[bool] = []
     tenth: list[bool] = []
     flat: list[bool] = []
-    papers = [pair.endswith(f"/{found.gpu}") for pair in found.report["pairs"]]  # Figures 7 and 19 are of one GPU
+    # Figures 7 and 19 are of one GPU
+    papers = [pair.endswith(f"/{found.gpu}") for pair in found.report["pairs"]]
     for pair in found.report["pairs"]:
-        zeus, grid_search = (found.replays_of(pair, p).expected_regret for p in (UPSTREAM, "grid_search"))
+        zeus, grid_search = (
+            found.replays_of(pair, p).expected_regret for p in (UPSTREAM, "grid_search")
+        )
         for at, kept in ((0, first), (9, tenth)):
-            means = [statistics.fmean(c[min(at, len(c) - 1)] for c in curves) for curves in (zeus, grid_search)]
+            means = [
+                statistics.fmean(c[min(at, len(c) - 1)] for c in curves)
+                for curves in (zeus, grid_search)
+            ]
             kept.append(means[0] < means[1])
         flat.append(figures.plateau(zeus) < figures.plateau(grid_search))
     return (
-        f"Here the public algorithm has the lower regret after the first recurrence on {sum(first)} of {len(first)} "
-        f"pairs, after ten on {sum(tenth)}. Its curve is flat ({100 * figures.PLATEAU:.0f} % of its end) the earlier "
-        f"one on {sum(flat)}. On {found.gpu.upper()}, the paper's GPU, it is {sum(compress(first, papers))}, "
-        f"{sum(compress(tenth, papers))} and {sum(compress(flat, papers))} of {sum(papers)}."
+        f"Here the public algorithm has the lower regret after the first run on {sum(first)} of"
+        f" {len(first)} pairs, after ten on {sum(tenth)}; its curve is flat"
+        f" ({100 * figures.PLATEAU:.0f} % of its end) earlier on {sum(flat)}. On"
+        f" {found.gpu.upper()}, the paper's GPU: {sum(compress(first, papers))},"
+        f" {sum(compress(tenth, papers))} and {sum(compress(flat, papers))} of {sum(papers)}."
     )
 
 
 def against_baselines(found: Results) -> str:
-    """Whether ``zeus`` takes less energy than both baselines and less regret than grid search (section 6.3).
+    """Whether ``zeus`` takes less energy than both baselines and less regret than grid search
+    (section 6.3).
 
     Over the same jobs the policy of lower cost has the lower regret.
     """
@@ -86,32 +106,36 @@ def against_baselines(found: Results) -> str:
 
 def not_drawn(found: Results) -> str:
     """Workloads without a group."""
-    rest = [name_of(s.pair.workload) for s in found.on(found.gpu) if s.pair.workload not in found.clusters]
+    rest = [
+        name_of(s.pair.workload)
+        for s in found.on(found.gpu)
+        if s.pair.workload not in found.clusters
+    ]
     return (
-        f"No group of these draws trains {', '.join(rest)}: such long runs are rare in the trace.\n\n" if rest else ""
+        f"No group of these draws trains {', '.join(rest)}: such long runs are rare in the"
+        " trace.\n\n"
+        if rest
+        else ""
     )
 
 
 def profiling_said(extras: Mapping[str, Sequence[Extra]]) -> str:
-    """Where the paper prints a figure: what differs from it; and on which workloads our search costs most."""
-    said = ["The paper does not say against which training it measured."]
-    for workload, printed in PROFILING.items():
-        if workload in extras:
-            full, best, ours = extras[workload]
-            said.append(
-                f"{name_of(workload)}: published {printed}; five seconds at each limit {tiny_pair(full)} against full "
-                f"power and {tiny_pair(best)} against the best limit, our search {tiny_pair(ours)}."
-            )
+    """On which workloads our search costs most,
+    and where it ended at another limit than the best.
+    """
     most = max(extras, key=lambda w: extras[w][2].cost[0])
-    said.append(
-        f"By the cost that it minimises (Eq. 2) our search takes most on {name_of(most)}: {tiny(extras[most][2].cost)}."
+    said = (
+        f"By cost (Eq. 2) our search takes most on {name_of(most)}: {tiny(extras[most][2].cost)} %."
     )
     astray = [
-        f"{of[2].astray} of {profiler_overhead.SEEDS} on {name_of(w)}" for w, of in extras.items() if of[2].astray
+        f"{of[2].astray} on {name_of(workload)}" for workload, of in extras.items() if of[2].astray
     ]
-    if astray:
-        said.append(f"It ended at another limit than the best, for the whole training, in {', '.join(astray)}.")
-    return " ".join(said)
+    if not astray:
+        return said
+    seeds = profiler_overhead.SEEDS
+    return (
+        f"{said} Of {seeds} trainings it kept another limit than the best in {', '.join(astray)}."
+    )
 
 
 def betas_said(found: Results) -> list[str]:
@@ -122,54 +146,72 @@ def betas_said(found: Results) -> list[str]:
         least, best = min((sweep[beta][found.gpu], beta) for beta in BETAS)
         if least[0] < 1.0:
             surely = "by more" if least[2] < 1 else "not by more"
-            apart.append(f"- {name}: beta {best:g} is the lowest, {ratio(least)}, {surely} than the interval.")
+            apart.append(
+                f"- {name}: beta {best:g} is the lowest, {ratio(least)}, {surely} than the"
+                " interval."
+            )
     if not apart:
         return ["As published, beta 2 is the lowest everywhere."]
-    why = "A low beta stops a bad size sooner; a high one lets a size go on that was unlucky at first."
-    return ["Where beta 2 is not the lowest:", "", *apart, "", why]
+    return ["Beta 2 is not the lowest:", "", *apart]
 
 
 def gpus_said(found: Results) -> str:
-    """Figure 14: between what the public algorithm's energy lies over the GPUs, and whether all are surely below 1."""
+    """Figure 14: between what the public algorithm's energy lies over the GPUs,
+    and whether all are surely below 1.
+    """
     means = {gpu: energy_on(found, gpu, UPSTREAM) for gpu in gpus_of(found)}
     least, most = (choose(means, key=lambda gpu: means[gpu].value) for choose in (min, max))
     dearer = [gpu.upper() for gpu, of in means.items() if of.high >= 1]
     rest = f"all but {', '.join(dearer)}" if dearer else "all"
-    beside = [gpu.upper() for gpu, of in means.items() if gpu != least and of.low <= means[least].high]
-    not_apart = f"; not surely lower on {least.upper()} than on {', '.join(beside)}" if beside else ""
+    beside = [
+        gpu.upper() for gpu, of in means.items() if gpu != least and of.low <= means[least].high
+    ]
+    not_apart = (
+        f"; not surely lower on {least.upper()} than on {', '.join(beside)}" if beside else ""
+    )
     return (
-        f"Here the public algorithm's energy is between {means[least].value:.3f} ({least.upper()}) and "
-        f"{means[most].value:.3f} ({most.upper()}), surely below 1 on {rest}{not_apart}."
+        f"Here the public algorithm's energy is between {means[least].value:.3f} ({least.upper()})"
+        f" and {means[most].value:.3f} ({most.upper()}), surely below 1 on {rest}{not_apart}."
     )
 
 
 def parts_said(found: Results) -> str:
-    """What its loss slows down most: whether surely more than the next, and which workload carries it."""
-    said = []
-    for policy, of in found.report["sweeps"]["parts"].items():
-        by = of["time"]
-        (first, *rest) = sorted(by, key=lambda part: -by[part][ALL][0])
-        others = [f"{_part(p)} {ratio(by[p][ALL], 2)}" for p in rest]
-        pairs = {pair: of for pair, of in by[first].items() if "/" in pair}
-        most = sum(all(by[first][pair][0] >= of[pair][0] for of in by.values()) for pair in pairs)
-        worst = max(pairs, key=lambda pair: pairs[pair][0])
-        workload, _, _ = worst.partition("/")
-        kept = [pair for pair in pairs if not pair.startswith(f"{workload}/")]
-        without = {part: geometric_mean(by[part][pair][0] for pair in kept) for part in by} if kept else {}
-        text = (
-            f"- {POLICIES[policy]}: {_part(first)} slows down most, {ratio(by[first][ALL], 2)} on {found.gpu.upper()}"
-        )
-        text += f"; then {', '.join(others)}"
-        if rest and by[first][ALL][1] <= by[rest[0]][ALL][2]:
-            text += ": the intervals overlap"
-        text += f". It is the greatest on {most} of {len(pairs)} pairs"
-        if without:
-            text += f", and without {name_of(workload)}, which it slows down most, {without[first]:.2f}"
-            heavier = [part for part in rest if without[part] > without[first]]
-            named = " and ".join(f"{_part(part)} {without[part]:.2f}" for part in heavier)
-            text += f", less than {named}: {name_of(workload)} alone carries it" if heavier else ""
-        said.append(f"{text}.")
-    return "\n".join(said)
+    """What its loss slows down most: whether surely more than the next,
+    and which workload carries it.
+    """
+    parts = found.report["sweeps"]["parts"]
+    return "\n".join(_slowest_part(policy, of["time"]) for policy, of in parts.items())
+
+
+def _slowest_part(policy: str, by: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    first, *rest = sorted(by, key=lambda part: -by[part][ALL][0])
+    pairs = {pair: of for pair, of in by[first].items() if "/" in pair}
+    most = sum(all(by[first][pair][0] >= of[pair][0] for of in by.values()) for pair in pairs)
+    text = f"- {POLICIES[policy]}: {_part(first)} slows down most"
+    if rest and by[first][ALL][1] <= by[rest[0]][ALL][2]:
+        text += " (the intervals overlap)"
+    text += f", on {most} of {len(pairs)} pairs"
+    return text + _without_the_worst(by, first, pairs) + "."
+
+
+def _without_the_worst(
+    by: Mapping[str, Mapping[str, Sequence[float]]],
+    first: str,
+    pairs: Mapping[str, Sequence[float]],
+) -> str:
+    """How much it slows down without the workload that it slows down most."""
+    worst = max(pairs, key=lambda pair: pairs[pair][0])
+    workload, _, _ = worst.partition("/")
+    kept = [pair for pair in pairs if not pair.startswith(f"{workload}/")]
+    if not kept:
+        return ""
+    without = {part: geometric_mean(of[pair][0] for pair in kept) for part, of in by.items()}
+    heavier = [part for part in by if without[part] > without[first]]
+    text = f"; without {name_of(workload)} {without[first]:.2f}"
+    if heavier:
+        named = " and ".join(f"{_part(part)} {without[part]:.2f}" for part in heavier)
+        text += f", less than {named}: {name_of(workload)} alone carries it"
+    return text
 
 
 def _part(part: str) -> str:
@@ -177,15 +219,21 @@ def _part(part: str) -> str:
 
 
 def shapes(found: Results) -> list[str]:
-    """Figures 5 and 17: on each GPU, which curves are convex over log2 of the batch size, and which fall, then rise."""
+    """Figures 5 and 17: on each GPU, which curves are convex over log2 of the batch size,
+    and which fall, then rise.
+    """
     said = []
     for gpu in gpus_of(found):
         here = {name_of(s.pair.workload): s for s in found.on(gpu)}
-        convex, once = ([name for name, s in here.items() if so(s)] for so in (figures.convex, figures.unimodal))
+        convex, once = (
+            [name for name, s in here.items() if so(s)] for so in (figures.convex, figures.unimodal)
+        )
         apart = [name for name in here if name not in once]
         two = [name for name, s in here.items() if len(figures.energies(s)) < 3]
         alone = f"; {', '.join(two)} by having two sizes alone" if two else ""
-        text = f"- {gpu.upper()}: convex are {len(convex)} of {len(here)} ({', '.join(convex) or 'none'}{alone}); "
-        text += f"{len(once)} fall, then rise, or do one of both"
+        text = (
+            f"- {gpu.upper()}: {len(convex)} of {len(here)} are convex"
+            f" ({', '.join(convex) or 'none'}{alone})"
+        )
         said.append(f"{text}; {', '.join(apart)} turn more than once." if apart else f"{text}.")
     return said

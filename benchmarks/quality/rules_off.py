@@ -1,8 +1,9 @@
 """What each rule and constant of the default policy is worth: the same cases once more without it.
 
-Figures are the change of a case's total cost [%], with common random numbers: the mean over cases and seeds with its
-95 % interval, and the worst case in brackets. Above 0: the rule pays. ``=``: the same decisions in all replays. The
-policy was tuned on the traces and on some of the series, so the table does not show what suits other jobs.
+Figures are the change of a case's total cost [%], with common random numbers: the mean over cases
+and seeds with its 95 % interval, and the worst case in brackets. Above 0: the rule pays. ``=``: the
+same decisions in all replays. The policy was tuned on the traces and on some of the series, so the
+table does not show what suits other jobs.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import math
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import product
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import numpy as np
+
 from airflow_provider_zeus import optimizer
 from airflow_provider_zeus.model.trial import Decision
-from airflow_provider_zeus.optimizer.knowledge_gradient import slice_filter
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import Predictions
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.policy import choose
@@ -32,7 +33,6 @@ from benchmarks.simulation.driver import replay
 from benchmarks.simulation.environment import Log
 
 KG = f"{optimizer.__name__}.knowledge_gradient"
-DERIVED = ("NOISE", "DIFFICULTY", "_LOG_PRIOR")  # of slice_filter, by its _grid()
 
 
 class Constant(NamedTuple):
@@ -44,7 +44,9 @@ class Constant(NamedTuple):
 
     def switched_off(self) -> AbstractContextManager[None]:
         """The policy without it."""
-        return patched(importlib.import_module(f"{optimizer.__name__}.{self.module}"), self.name, self.off)
+        return patched(
+            importlib.import_module(f"{optimizer.__name__}.{self.module}"), self.name, self.off
+        )
 
 
 class Rule(NamedTuple):
@@ -66,6 +68,14 @@ def _though_missed(context: DecisionContext) -> Predictions | None:
     return _PREDICTIONS(context._replace(missed=frozenset()))
 
 
+def _misses_for_nothing(context: DecisionContext) -> Predictions | None:
+    predictions = _PREDICTIONS(context)
+    if predictions is None:
+        return None
+    free = np.zeros(len(predictions.log_miss_cost))
+    return predictions._replace(log_miss_cost=free)
+
+
 def _nothing(*args: object) -> None: ...
 
 
@@ -74,23 +84,22 @@ def _no_loads(*args: object) -> dict[int, float]:
 
 
 RULES = (
-    Rule("returns", "policy._returning", _nothing),
-    Rule("a miss bars the incumbent", "decision_context.DecisionContext.predictions", _though_missed),
+    Rule(
+        "misses bar the incumbent", "decision_context.DecisionContext.predictions", _though_missed
+    ),
+    Rule("the cost of misses", "decision_context.DecisionContext.predictions", _misses_for_nothing),
+    Rule("the second look", "policy._second_look", _nothing),
     Rule("the power drawn", "decision_context.loads", _no_loads),
 )
 CONSTANTS = (
     Constant("knowledge_gradient.gp", "SLOPE", 0.0),
     Constant("knowledge_gradient.gp", "TREND_SD", 1e-3),
-    Constant("knowledge_gradient.gp", "SMOOTH_SD", 1e-3),
-    Constant("knowledge_gradient.gp", "OWN_SD", 1e-3),
+    Constant("knowledge_gradient.gp", "WALK_SD", 1e-3),
     Constant("knowledge_gradient.gp", "P_FAIL", 1e-6),
-    Constant("knowledge_gradient.slice_filter", "P_ALIKE", 1.0 - 1e-9),
-    Constant("knowledge_gradient.slice_filter", "CORRELATION", 0.0),
-    Constant("slices", "OUT_OF_REACH", 1),
-    Constant("knowledge_gradient.acquisition", "BEYOND_FACTOR", 1.0),
-    Constant("knowledge_gradient.acquisition", "CAUTION", 0.0),
-    Constant("knowledge_gradient.decision_context", "EXTRA_SHARE", 0.0),
+    Constant("knowledge_gradient.epochs", "WANDER_SD", 0.0),
     Constant("knowledge_gradient.acquisition", "LOSS_AVERSION", 0.0),
+    Constant("knowledge_gradient.decision_context", "MOST_LOST", 1e9),
+    Constant("knowledge_gradient.decision_context", "LOST_SHARE", 0.0),
     Constant("knowledge_gradient.slice_filter", "HAZARD", 1e-30),
 )
 
@@ -99,7 +108,8 @@ CONSTANTS = (
 def patched(home: ModuleType, name: str, value: object) -> Iterator[None]:
     """Give a constant another value, in the modules that import it, too, and restore it.
 
-    At both ends caches are cleared, and what is computed from constants at import is computed again.
+    At both ends caches are cleared, and what is computed from constants at import is computed
+    again.
     """
     names = [m.name for m in pkgutil.walk_packages(optimizer.__path__, f"{optimizer.__name__}.")]
     modules = [importlib.import_module(module) for module in names]
@@ -113,11 +123,11 @@ def patched(home: ModuleType, name: str, value: object) -> Iterator[None]:
         _set(modules, users, name, before)
 
 
-def _set(modules: Sequence[ModuleType], users: Sequence[ModuleType], name: str, value: object) -> None:
+def _set(
+    modules: Sequence[ModuleType], users: Sequence[ModuleType], name: str, value: object
+) -> None:
     for module in users:
         setattr(module, name, value)
-    grid = vars(slice_filter)
-    grid.update(zip(DERIVED, grid["_grid"](), strict=True))
     for f in [f for m in modules for f in vars(m).values() if hasattr(f, "cache_clear")]:
         f.cache_clear()
 
@@ -126,13 +136,14 @@ class Variant(NamedTuple):
     """Replays of all cases without one rule or constant; None: the policy as it is."""
 
     cases: Cases
+    groups: tuple[str, ...]
     without: Constant | Rule | None = None
 
 
 class Outcome(NamedTuple):
     """What one variant cost."""
 
-    spent: dict[str, list[float]]  # by group: of each case and seed [J]
+    spent: dict[str, list[float]]  # by column: of each case and seed [J]
     below: int  # recurrences below target in all cases
     decisions: str  # digest of every decision, sentences left out
 
@@ -143,10 +154,10 @@ def outcome_of(variant: Variant) -> Outcome:
     spent: dict[str, list[float]] = {}
     below = 0
     with variant.without.switched_off() if variant.without else nullcontext():
-        for group, jobs in recurring(variant.cases).items():
-            for job, seed in product(jobs, variant.cases.drawn(variant.cases.seeds)):
+        for name, jobs in recurring(variant.cases, variant.groups).items():
+            for job, seed in ((each, seed) for each in jobs for seed in each.seeds):
                 log = _replay(job, seed, digest)
-                spent.setdefault(group, []).append(spent_by(log))
+                spent.setdefault(name, []).append(spent_by(log))
                 below += log.runs_below_target
     return Outcome(spent, below, digest.hexdigest())
 
@@ -157,8 +168,11 @@ def _replay(what: Recurring, seed: int, digest: Any) -> Log:
     def recorded(*args: Any, **kwargs: Any) -> Decision:
         decision = choose(*args, **kwargs)
         for a in decision.attempts:
-            bounds = (a.bound_cost, a.bound_epochs, a.max_epoch_cost)  # equal but for rounding is equal
-            digest.update(repr((a.batch_size, a.phase, *(b and f"{b:.9g}" for b in bounds))).encode())
+            # equal but for rounding is equal
+            bounds = (a.bound_cost, a.bound_epochs, a.max_epoch_cost)
+            digest.update(
+                repr((a.batch_size, a.phase, *(b and f"{b:.9g}" for b in bounds))).encode()
+            )
         return decision
 
     return replay(what.first, what.job, what.recurrences, seed, what.shifts, choose=recorded)
@@ -167,19 +181,35 @@ def _replay(what: Recurring, seed: int, digest: Any) -> Log:
 def row_of(name: str, now: Outcome, then: Outcome) -> list[str]:
     """How much dearer than now each group is, the mean and the worst of its cases."""
     if then.decisions == now.decisions:
-        return [name, *("=" for _ in now.spent), "="]
-    return [name, *(_dearer(now.spent[g], then.spent[g]) for g in now.spent), f"{then.below - now.below:+d}"]
+        return [name, "=", *("=" for _ in now.spent), "="]
+    return [
+        name,
+        _dearer(_all(now), _all(then)),
+        *(_dearer(now.spent[g], then.spent[g]) for g in now.spent),
+        f"{then.below - now.below:+d}",
+    ]
+
+
+def _all(outcome: Outcome) -> list[float]:
+    return [spent for of in outcome.spent.values() for spent in of]
 
 
 def _dearer(now: Sequence[float], then: Sequence[float]) -> str:
-    """Mean change of the cost of a case [%], with its 95 % interval over cases and seeds; the worst."""
+    """Mean change of the cost of a case [%], with its 95 % interval over cases and seeds;
+    the worst.
+    """
     percents = [100 * math.log(b / a) for a, b in zip(now, then, strict=True)]
     return f"{plus_minus(mean_ci(percents), '+.2f')} ({max(percents):+.0f})"
 
 
-def worth(cases: Cases, jobs: int | None = None) -> list[str]:
-    """The table: what all cases cost without each rule and constant."""
+def worth(cases: Cases, groups: Sequence[str], jobs: int | None = None) -> list[str]:
+    """The table: what the cases of these groups cost without each rule and constant."""
     rules: tuple[Rule | Constant, ...] = (*RULES, *CONSTANTS)
-    now, *outcomes = on_all_cores(outcome_of, [Variant(cases), *(Variant(cases, rule) for rule in rules)], jobs)
-    rows = [row_of(f"without {rule.name}", now, then) for rule, then in zip(rules, outcomes, strict=True)]
-    return table(["", *now.spent, "below target"], rows)
+    whole = Variant(cases, tuple(groups))
+    variants = [whole, *(whole._replace(without=rule) for rule in rules)]
+    now, *outcomes = on_all_cores(outcome_of, variants, jobs)
+    rows = [
+        row_of(f"without {rule.name}", now, then)
+        for rule, then in zip(rules, outcomes, strict=True)
+    ]
+    return table(["", "all", *now.spent, "below target"], rows)

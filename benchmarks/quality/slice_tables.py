@@ -1,9 +1,10 @@
-"""What trainings of dated slices need, as measured: a CSV file with one row per slice, batch size and seed.
+"""What trainings of dated slices need, as measured: a CSV file with one row per slice,
+batch size and seed.
 
-The weather example's table has epochs of real trainings; time and power are a simulated V100's, straight from its
-model: no clock is waited for. Tables of other series have the columns ``slice``, ``batch_size``, ``seed``, ``epochs``
-(to the slice's target; empty: it was not reached) and ``s_per_epoch``. Their power was not measured, so there is one
-power limit, and cost is time.
+The weather example's table has epochs of real trainings; time and power are a simulated V100's,
+straight from its model: no clock is waited for. Tables of other series have the columns ``slice``,
+``batch_size``, ``seed``, ``epochs`` (to the slice's target; empty: it was not reached) and
+``s_per_epoch``. Their power was not measured, so there is one power limit, and cost is time.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS
-from benchmarks.quality.choosers import run_cost
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import Pair, PowerMeasurement, rows_of
 
 TABLE = Path(__file__).resolve().parents[1] / "data" / "weather_epochs.csv"
-GPU, LOAD = "v100", "shufflenet"  # of the example's ``device``
+# of the example's ``device``
+GPU = "v100"
+LOAD = "shufflenet"
 LIMITS_W = tuple(range(100, 251, 25))
 BATCH_SIZES = (16, 32, 64, 128, 256, 512, 1024, 2048)
 SEEDS = (0, 1, 2)
@@ -59,7 +61,8 @@ class Week(NamedTuple):
 
     slice_key: str
     samples_per_epoch: int
-    epochs: Mapping[int, tuple[float, ...]]  # per batch size, in order of seeds; inf: the target was not reached
+    # per batch size, in order of seeds; inf: the target was not reached
+    epochs: Mapping[int, tuple[float, ...]]
 
 
 def row_of(cell: Cell, *, reached: bool, epochs: float, samples_per_epoch: float) -> Row:
@@ -67,7 +70,16 @@ def row_of(cell: Cell, *, reached: bool, epochs: float, samples_per_epoch: float
     key, b, seed = cell
     best = best_point(b, round(samples_per_epoch))
     power = round(best.time_s, 4), round(best.energy_j, 2)
-    return Row(key, b, seed, int(reached), round(epochs), round(samples_per_epoch), int(best.limit_w), *power)
+    return Row(
+        key,
+        b,
+        seed,
+        int(reached),
+        round(epochs),
+        round(samples_per_epoch),
+        int(best.limit_w),
+        *power,
+    )
 
 
 def best_point(batch_size: int, samples: int) -> PowerMeasurement:
@@ -77,7 +89,9 @@ def best_point(batch_size: int, samples: int) -> PowerMeasurement:
 
 
 def points(batch_size: int, samples: int) -> tuple[PowerMeasurement, ...]:
-    """An epoch of ``samples`` at every power limit that the product measures, ascending; the last batch is a rest."""
+    """An epoch of ``samples`` at every power limit that the product measures, ascending;
+    the last batch is a rest.
+    """
     full, rest = divmod(samples, batch_size)
     found = []
     for limit_w in LIMITS_W:
@@ -91,7 +105,10 @@ def points(batch_size: int, samples: int) -> tuple[PowerMeasurement, ...]:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a table; those of one that is not there yet: none. Raises ValueError for a line that is no row."""
+    """The rows of a table; those of one that is not there yet: none.
+
+    Raises ValueError for a line that is no row.
+    """
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -106,7 +123,9 @@ def _rows(lines: Iterable[str]) -> Iterator[Row]:
             b, seed, reached, epochs, samples, limit_w = map(int, rest[:6])
             yield Row(key, b, seed, reached, epochs, samples, limit_w, *map(float, rest[6:]))
         except (KeyError, TypeError, ValueError):
-            raise ValueError(f"{cells}: not a row of this table. Remove the line; measuring again adds it.") from None
+            raise ValueError(
+                f"{cells}: not a row of this table. Remove the line; measuring again adds it."
+            ) from None
 
 
 def write(path: Path, rows: Iterable[Row], comment: Sequence[str]) -> None:
@@ -127,13 +146,19 @@ def weeks_of(rows: Iterable[Row]) -> list[Week]:
     for row in sorted(rows):
         runs[row.slice_key][row.batch_size].append(float(row.epochs) if row.reached else math.inf)
         sizes[row.slice_key] = row.samples_per_epoch
-    return [Week(key, sizes[key], {b: tuple(e) for b, e in found.items()}) for key, found in runs.items()]
+    return [
+        Week(key, sizes[key], {b: tuple(e) for b, e in found.items()})
+        for key, found in runs.items()
+    ]
 
 
-Points = Callable[[int, int], tuple[PowerMeasurement, ...]]  # (batch size, samples per epoch) -> an epoch at each limit
+# (batch size, samples per epoch) -> an epoch at each limit
+Points = Callable[[int, int], tuple[PowerMeasurement, ...]]
 
 
-def pair_of(week: Week, default_batch_size: int, points: Points = points, max_epochs: int = MAX_EPOCHS) -> Pair:
+def pair_of(
+    week: Week, default_batch_size: int, points: Points = points, max_epochs: int = MAX_EPOCHS
+) -> Pair:
     """A slice as the replays know a workload on a GPU."""
     return Pair(
         workload=week.slice_key,
@@ -160,6 +185,7 @@ class Series(NamedTuple):
     max_epochs: int
     epoch_s: Mapping[int, float]  # empty: the weather example's simulated GPU
     expected_runs: int | None = None  # of the job
+    audit: float = 0.0  # of the job
 
     @property
     def batch_sizes(self) -> list[int]:
@@ -175,10 +201,12 @@ class Series(NamedTuple):
     def truths(self, default_batch_size: int) -> list[Scenario]:
         """What each slice's batch sizes cost."""
         weeks = (w._replace(epochs={b: w.epochs[b] for b in self.batch_sizes}) for w in self.weeks)
-        return [Scenario(pair_of(w, default_batch_size, self.points, self.max_epochs)) for w in weeks]
+        return [
+            Scenario(pair_of(w, default_batch_size, self.points, self.max_epochs)) for w in weeks
+        ]
 
     def job(self, default_batch_size: int, policy: str) -> ZeusJob:
-        """The job that recurs over the slices, without audits."""
+        """The job that recurs over the slices."""
         return ZeusJob(
             job_id="series",
             batch_sizes=self.batch_sizes,
@@ -186,7 +214,7 @@ class Series(NamedTuple):
             target="loss <= 1",
             max_epochs=self.max_epochs,
             policy=policy,
-            audit=0.0,
+            audit=self.audit,
             expected_runs=self.expected_runs,
         )
 
@@ -194,21 +222,31 @@ class Series(NamedTuple):
 def read_series(path: Path, max_epochs: int | None = None) -> Series:
     """A table's series. Raises JobSpecError that names file, line and column.
 
-    :param max_epochs: epochs at which a training ends; default: the most that any training of the table needed.
+    :param max_epochs: epochs at which a training ends; default:
+        the most that any training of the table needed.
     """
     epochs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     seconds: dict[int, list[float]] = defaultdict(list)
     for row in rows_of("series", path, COLUMNS, _REMEDY):
         b = row.whole("batch_size")
-        epochs[row.text("slice")][b].append(row.number("epochs") if row.cells["epochs"] else math.inf)
+        epochs[row.text("slice")][b].append(
+            row.number("epochs") if row.cells["epochs"] else math.inf
+        )
         seconds[b].append(row.number("s_per_epoch"))
-    weeks = [Week(key, SAMPLES, {b: tuple(e) for b, e in found.items()}) for key, found in epochs.items()]
+    weeks = [
+        Week(key, SAMPLES, {b: tuple(e) for b, e in found.items()}) for key, found in epochs.items()
+    ]
     if not weeks or not set.intersection(*(set(week.epochs) for week in weeks)):
         said = "has no batch size that every slice was trained with"
         raise JobSpecError.of("series", str(path), said, "Complete it")
-    reached = [e for week in weeks for runs in week.epochs.values() for e in runs if math.isfinite(e)]
+    reached = [
+        e for week in weeks for runs in week.epochs.values() for e in runs if math.isfinite(e)
+    ]
     most = max_epochs or math.ceil(max(reached, default=1.0))
-    within = ({b: tuple(e if e <= most else math.inf for e in of) for b, of in w.epochs.items()} for w in weeks)
+    within = (
+        {b: tuple(e if e <= most else math.inf for e in of) for b, of in w.epochs.items()}
+        for w in weeks
+    )
     weeks = [week._replace(epochs=epochs) for week, epochs in zip(weeks, within, strict=True)]
     return Series(weeks, most, {b: statistics.median(s) for b, s in seconds.items()})
 
@@ -217,7 +255,9 @@ def tables_in(folder: Path) -> list[Path]:
     """The tables of a folder, by name. Raises JobSpecError where it holds none."""
     paths = sorted(folder.glob("*.csv"))
     if not paths:
-        raise JobSpecError.of("series", str(folder), "holds no CSV file", "Give the folder of series")
+        raise JobSpecError.of(
+            "series", str(folder), "holds no CSV file", "Give the folder of series"
+        )
     return paths
 
 
@@ -227,17 +267,31 @@ def weather() -> Series:
 
 
 def series_of(folder: Path | None, max_epochs: Mapping[str, int]) -> dict[str, Series]:
-    """The weather example's series, and those of a folder. Raises JobSpecError where one cannot be read."""
+    """The weather example's series, and those of a folder.
+
+    Raises JobSpecError where one cannot be read.
+    """
     paths = {path.stem: path for path in tables_in(folder)} if folder else {}
     for name, most in max_epochs.items():
         if name not in paths:
             remedy = f"Name one of {', '.join(paths)}" if paths else "Give --series"
             raise JobSpecError.of("--max-epochs", f"{name}={most}", "is of no series here", remedy)
-    return {"weather": weather(), **{name: read_series(path, max_epochs.get(name)) for name, path in paths.items()}}
+    return {
+        "weather": weather(),
+        **{name: read_series(path, max_epochs.get(name)) for name, path in paths.items()},
+    }
 
 
 def defaults_of(series: Series) -> dict[str, int]:
-    """The three defaults. Near-optimal: least total cost of all slices; a run that misses pays ``max_epochs``."""
-    sizes, truths = series.batch_sizes, series.truths(series.batch_sizes[0])
-    totals = {b: math.fsum(run_cost(truth, b) for truth in truths) for b in sizes}
-    return {"small": sizes[0], "near_optimal": min(sizes, key=lambda b: totals[b]), "large": sizes[-1]}
+    """The three defaults.
+
+    Near-optimal: least total cost of all slices; a run that misses pays ``max_epochs``.
+    """
+    sizes = series.batch_sizes
+    truths = series.truths(series.batch_sizes[0])
+    totals = {b: math.fsum(truth.run_cost(b) for truth in truths) for b in sizes}
+    return {
+        "small": sizes[0],
+        "near_optimal": min(sizes, key=lambda b: totals[b]),
+        "large": sizes[-1],
+    }

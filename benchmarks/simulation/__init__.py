@@ -1,1 +1,3 @@
-"""Replay of measured trainings through the product's own policies: what a policy costs, without any training."""
+"""Replay of measured trainings through the product's own policies: what a policy costs,
+without any training.
+"""

@@ -1,4 +1,6 @@
-"""Replay of recurrences through the product's own ``prior``, ``learn`` and ``choose``, or by the paper's baselines."""
+"""Replay of recurrences through the product's own ``prior``, ``learn`` and ``choose``,
+or by the paper's baselines.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,18 @@ def replay(
     :param slices: the data of each recurrence; default: equal ones, without a name.
     :param learn: stands for the policy's own, as ``choose`` does.
     """
-    env, log, device = env or Environment(scenario, seed), Log(), scenario.device
+    env = env or Environment(scenario, seed)
+    log = Log()
+    device = scenario.device
     writer = Writer(job, scenario)
     belief = prior(job)
     for t in range(recurrences):
         if shifts and t in shifts:
             env.scenario = shifts[t]
         data = slices[t] if slices else Slice(f"{t}", SLICE, None)
-        decision = choose(job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed))
+        decision = choose(
+            job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed)
+        )
         runs: list[Run] = []
         for attempt in decision.attempts:
             run = env.attempt(attempt)
@@ -91,7 +97,9 @@ class Writer:
         ti_id: str | None = None,
         data_slice: str | None = None,
     ) -> Trial:
-        """Return the row of a run that begins; the attempts of one recurrence share its ``ti_id``."""
+        """Return the row of a run that begins;
+        the attempts of one recurrence share its ``ti_id``.
+        """
         self.number += 1
         return Trial(
             job_id=self.job_id,
@@ -127,13 +135,15 @@ class Writer:
         return replace(trial, state=state, observation=seen)
 
 
-# ------------------------------------------------------------------ the paper's baselines (section 6.1)
+# ------------------------------------------------------------------ the paper's baselines (section
+# 6.1)
 Config = tuple[int, PowerMeasurement]
 
 
 def default(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
     """Replay the default batch size at full power."""
-    env, log = Environment(scenario, seed), Log()
+    env = Environment(scenario, seed)
+    log = Log()
     b = scenario.pair.default_batch_size
     point = scenario.full_power(b)
     for _ in range(recurrences):
@@ -141,17 +151,26 @@ def default(scenario: Scenario, recurrences: int, seed: int = 0) -> Log:
     return log
 
 
-def grid_search(scenario: Scenario, recurrences: int, seed: int = 0, sizes: Sequence[int] | None = None) -> Log:
-    """Replay one configuration per recurrence, then the cheapest one found. Drops batch sizes that miss the target.
+def grid_search(
+    scenario: Scenario, recurrences: int, seed: int = 0, sizes: Sequence[int] | None = None
+) -> Log:
+    """Replay one configuration per recurrence, then the cheapest one found.
 
-    A recurrence whose configuration misses continues with the next one, so that it ends with a model.
+    Drops batch sizes that miss the target.
+
+    A recurrence whose configuration misses continues with the next one,
+    so that it ends with a model.
 
     :param sizes: batch sizes in the order in which they are searched; default: all, ascending.
     """
-    env, log = Environment(scenario, seed), Log()
+    env = Environment(scenario, seed)
+    log = Log()
     dropped: set[int] = set()
     todo = grid(scenario, dropped, sizes)
-    best: Config = (scenario.pair.default_batch_size, scenario.full_power(scenario.pair.default_batch_size))
+    best: Config = (
+        scenario.pair.default_batch_size,
+        scenario.full_power(scenario.pair.default_batch_size),
+    )
     best_cost = math.inf
     for _ in range(recurrences):
         runs: list[Run] = []
@@ -164,15 +183,19 @@ def grid_search(scenario: Scenario, recurrences: int, seed: int = 0, sizes: Sequ
             runs.append(run)
             if run.reached:
                 if exploring and run.cost < best_cost:
-                    best, best_cost = (b, point), run.cost
+                    best = (b, point)
+                    best_cost = run.cost
                 break
             dropped.add(b)
         log.add(scenario, runs, final=not exploring)
     return log
 
 
-def grid(scenario: Scenario, dropped: set[int], sizes: Sequence[int] | None = None) -> Iterator[Config]:
-    """Yield ``sizes`` in their order (default: ascending), each with its limits in descending order.
+def grid(
+    scenario: Scenario, dropped: set[int], sizes: Sequence[int] | None = None
+) -> Iterator[Config]:
+    """Yield ``sizes`` in their order (default: ascending),
+    each with its limits in descending order.
 
     Skips the ``dropped`` ones.
     """

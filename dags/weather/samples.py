@@ -1,4 +1,6 @@
-"""Turn the readings of a slice into samples: features of an hour, and the temperature change after it."""
+"""Turn the readings of a slice into samples: features of an hour,
+and the temperature change after it.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,13 @@ Part = tuple[Hours, Grid, Grid]  # hours, features and temperature changes
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Features (n, f) and temperature changes (n,) for training and hold-out, standardised on the training part.
+    """Features (n, f) and temperature changes (n,) for training and hold-out,
+    standardised on the training part.
 
-    The hold-out is drawn at random inside the slice, so a held-out hour has its neighbours in the training part: it
-    leaks, and an error on it says how fast the model learns the slice, not how well it forecasts next week. That is
-    what the example needs (a target that every slice can reach); do not read it as forecast skill.
+    The hold-out is drawn at random inside the slice, so a held-out hour has its neighbours in the
+    training part: it leaks, and an error on it says how fast the model learns the slice, not how
+    well it forecasts next week. That is what the example needs (a target that every slice can
+    reach); do not read it as forecast skill.
     """
 
     x: Rows
@@ -36,7 +40,8 @@ class Samples:
     x_holdout: Rows
     y_holdout: Rows
     spread_f: float  # one unit of y [degrees F]
-    trivial_rmse_f: float  # hold-out error of "it changes as it does on average at this hour of the day" [degrees F]
+    # hold-out error of "it changes as it does on average at this hour of the day" [degrees F]
+    trivial_rmse_f: float
 
 
 def of_slice(key: str) -> Samples:
@@ -48,11 +53,13 @@ def of_slice(key: str) -> Samples:
 def newest_week(key: str, trained_on: str) -> Samples:
     """Return the training part of an earlier slice, and the last week of ``key`` as its hold-out.
 
-    A model that was trained on the earlier slice has not seen that week: its error there is forecast skill.
-    Raises ValueError: ``trained_on`` is no earlier slice.
+    A model that was trained on the earlier slice has not seen that week: its error there is
+    forecast skill. Raises ValueError: ``trained_on`` is no earlier slice.
     """
     if trained_on >= key:
-        raise ValueError(f"trained_on={trained_on!r}: slice {key} holds no later week. Give an earlier slice.")
+        raise ValueError(
+            f"trained_on={trained_on!r}: slice {key} holds no later week. Give an earlier slice."
+        )
     hours, x, y = _all_airports(load(), *_span(key))
     new = hours >= _span(key)[1] - WEEK_H
     return _samples(_parts(trained_on)[0], (hours[new], x[new], y[new]))
@@ -69,7 +76,10 @@ def _samples(known: Part, held: Part) -> Samples:
     """Standardise both parts on the first."""
     hours, x, y = known
     held_hours, held_x, held_y = held
-    mean, spread, y_mean, y_spread = x.mean(axis=0), x.std(axis=0), y.mean(), y.std()
+    mean = x.mean(axis=0)
+    spread = x.std(axis=0)
+    y_mean = y.mean()
+    y_spread = y.std()
     x_unit, held_x_unit = (((each - mean) / spread).astype(np.float32) for each in (x, held_x))
     y_unit, held_y_unit = (((each - y_mean) / y_spread).astype(np.float32) for each in (y, held_y))
     trivial = _rmse(held_y - _hourly_mean(hours, y)[held_hours % 24])
@@ -78,7 +88,10 @@ def _samples(known: Part, held: Part) -> Samples:
 
 def _span(key: str) -> tuple[int, int]:
     """Return the first hour of a slice and the hour after its last."""
-    first, end = (int((np.datetime64(t.replace(tzinfo=None), "h") - START).astype(int)) for t in slices.window(key))
+    first, end = (
+        int((np.datetime64(t.replace(tzinfo=None), "h") - START).astype(int))
+        for t in slices.window(key)
+    )
     return max(first, 0), end
 
 
@@ -90,8 +103,12 @@ def _all_airports(readings: Readings, first: int, end: int) -> tuple[Hours, Grid
 
 
 def _airport(readings: Readings, airport: str, first: int, end: int) -> tuple[Hours, Grid, Grid]:
-    """Samples of one airport. Both ends of a change were observed; gaps in features are filled from the past."""
-    grid, temp = readings.filled[airport], readings.observed[airport][:, TEMP]
+    """Samples of one airport.
+
+    Both ends of a change were observed; gaps in features are filled from the past.
+    """
+    grid = readings.filled[airport]
+    temp = readings.observed[airport][:, TEMP]
     hours = np.arange(first + max(LAGS_H), min(end, len(grid)) - HORIZON_H)
     change = temp[hours + HORIZON_H] - temp[hours]
     one_hot = [float(airport == a) for a in AIRPORTS]
@@ -101,13 +118,22 @@ def _airport(readings: Readings, airport: str, first: int, end: int) -> tuple[Ho
 
 
 def _features(grid: Grid, hours: Hours) -> list[Grid]:
-    """Features of each hour: the readings, their past changes, time of day and position in the window."""
+    """Features of each hour: the readings, their past changes,
+    time of day and position in the window.
+    """
     now = grid[hours]
-    angle, day = np.radians(now[:, WIND_DIR]), 2 * np.pi * (hours % 24) / 24
+    angle = np.radians(now[:, WIND_DIR])
+    day = 2 * np.pi * (hours % 24) / 24
     columns = [now[:, c] for c in (TEMP, DEWP, HUMID, WIND_SPEED, PRECIP, PRESSURE, VISIB)]
     columns += [now[:, WIND_SPEED] * np.sin(angle), now[:, WIND_SPEED] * np.cos(angle)]
     columns += [now[:, c] - grid[hours - lag, c] for lag in LAGS_H for c in (TEMP, PRESSURE)]
-    columns += [np.sin(day), np.cos(day), np.sin(2 * day), np.cos(2 * day), (hours - hours[0]) / len(hours)]
+    columns += [
+        np.sin(day),
+        np.cos(day),
+        np.sin(2 * day),
+        np.cos(2 * day),
+        (hours - hours[0]) / len(hours),
+    ]
     return columns
 
 

@@ -1,4 +1,7 @@
-"""Weekly slices of the year: the 84 days of data of each week's retraining. Standard library only."""
+"""Weekly slices of the year: the 84 days of data of each week's retraining.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,11 @@ DATA_END = datetime(2013, 12, 31, tzinfo=UTC)  # the last reading is of 2013-12-
 
 
 def all_keys() -> list[str]:
-    """Return the keys of all slices in order, ``"2013-W13"`` to ``"2013-W52"``: the ISO week that the model serves."""
-    monday, found = _monday(*FIRST_WEEK), []
+    """Return the keys of all slices in order, ``"2013-W13"`` to ``"2013-W52"``:
+    the ISO week that the model serves.
+    """
+    monday = _monday(*FIRST_WEEK)
+    found = []
     while monday + STEP <= DATA_END:
         year, week, _ = monday.isocalendar()
         found.append(f"{year}-W{week:02d}")
@@ -22,9 +28,14 @@ def all_keys() -> list[str]:
 
 
 def window(key: str) -> tuple[datetime, datetime]:
-    """Return begin and end of a slice [UTC]: the 84 days before the Monday of its week. Raises ValueError."""
+    """Return begin and end of a slice [UTC]: the 84 days before the Monday of its week.
+
+    Raises ValueError.
+    """
     if key not in all_keys():
-        raise ValueError(f"slice {key!r}: no such week. Use one of {all_keys()[0]} to {all_keys()[-1]}.")
+        raise ValueError(
+            f"slice {key!r}: no such week. Use one of {all_keys()[0]} to {all_keys()[-1]}."
+        )
     year, week = key.split("-W")
     end = _monday(int(year), int(week))
     return end - WINDOW, end

@@ -22,9 +22,10 @@ from demo.processes import end_leftovers
 from demo.settings import DAGS
 
 ABOUT = """\
-A cluster on this machine, on 127.0.0.1 only: PostgreSQL, Redis, api-server, scheduler, dag-processor and two Celery
-workers with two SIMULATED GPUs each. Four jobs retrain a model of New York's weather, their runs overlap, and one
-worker is killed in the middle. The trainings are real; time and energy are those of the simulated GPUs."""
+A cluster on this machine, on 127.0.0.1 only: PostgreSQL, Redis, api-server, scheduler,
+dag-processor and two Celery workers with two SIMULATED GPUs each. Four jobs retrain a model of New
+York's weather, their runs overlap, and one worker is killed in the middle. The trainings are real;
+time and energy are those of the simulated GPUs."""
 
 
 def main() -> int:
@@ -58,7 +59,7 @@ def _demo() -> int:
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Cluster, Store]]:
-    """Start a cluster in ``folder`` and open its trial log; close both at the end."""
+    """Start a cluster in ``folder`` and open its run log; close both at the end."""
     from airflow_provider_zeus.store.sql.store import SqlStore
 
     site = Site.fresh(folder)
@@ -96,8 +97,14 @@ def report(cluster: Cluster, store: Store, played: Played) -> list[str]:
     for line in table(rows):
         _say(line)
     share = f"{logged_j / drawn_j:.1%}" if drawn_j else "nothing"
-    _say(f"\nEnergy: {energy_text(logged_j)} in the log of {energy_text(drawn_j)} that the GPUs drew ({share}); the")
-    _say("log lacks what a killed training drew after its last heartbeat, and what is drawn outside of epochs.")
+    _say(
+        f"\nEnergy: {energy_text(logged_j)} in the log of {energy_text(drawn_j)} that the GPUs drew"
+        f" ({share}); the"
+    )
+    _say(
+        "log lacks what a killed training drew after its last heartbeat, and what is drawn outside"
+        " of epochs."
+    )
     _say(f"Wall time of the runs: {played.wall_s:.0f} s.")
     _say("Peak memory [MiB, shared pages counted once]:")
     for kind, mib in sorted(peaks.by_kind_mib.items(), key=lambda each: -each[1]):
@@ -105,7 +112,7 @@ def report(cluster: Cluster, store: Store, played: Played) -> list[str]:
     _say(f"  {'all at once':<14}{peaks.total_mib:>7.0f}")
     for line in wrong:
         _say(f"WRONG: {line}")
-    _say("" if wrong else "Every recurrence kept its model, and every trial is accounted for.")
+    _say("" if wrong else "Every run kept its model, and every attempt is accounted for.")
     return wrong
 
 
@@ -113,7 +120,10 @@ def drawn(site: Site) -> float:
     """Return the energy that all simulated GPUs of the cluster drew [J]."""
     from airflow_provider_zeus.power.simulated.state_file import ENERGY_J, StateFile
 
-    return sum(StateFile(str(path)).slots[ENERGY_J] for path in site.folder.glob("worker-*/gpu-*/simulated-*.gpu"))
+    return sum(
+        StateFile(str(path)).slots[ENERGY_J]
+        for path in site.folder.glob("worker-*/gpu-*/simulated-*.gpu")
+    )
 
 
 def saved(site: Site, played: Played) -> set[Where]:

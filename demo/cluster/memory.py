@@ -1,4 +1,6 @@
-"""Memory of the cluster's processes, by kind: proportional set size, so that forks' shared pages count once."""
+"""Memory of the cluster's processes, by kind: proportional set size,
+so that forks' shared pages count once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ class Peaks:
         self.total_mib = 0.0
 
     def note(self, kinds: Mapping[int, str]) -> None:
-        """Measure once. ``kinds``: kind of each pid that the cluster started; the workers' trainings are a kind too."""
+        """Measure once.
+
+        ``kinds``: kind of each pid that the cluster started;
+        the workers' trainings are a kind too.
+        """
         now: dict[str, float] = {}
         for pid, kind in kinds.items():
             for each, mib in _of_tree(pid, kind):
@@ -48,7 +54,9 @@ def trainings(worker_pid: int) -> list[psutil.Process]:
 
 def _of_tree(pid: int, kind: str) -> list[tuple[str, float]]:
     tasks = {process.pid for process in trainings(pid)} if kind == "workers" else set()
-    return [(TRAININGS if process.pid in tasks else kind, _mib(process.pid)) for process in tree(pid)]
+    return [
+        (TRAININGS if process.pid in tasks else kind, _mib(process.pid)) for process in tree(pid)
+    ]
 
 
 def _mib(pid: int) -> float:

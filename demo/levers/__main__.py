@@ -22,20 +22,26 @@ from demo.settings import DAGS, STATE, TAB, DemoError, Options, airflow_env
 if TYPE_CHECKING:
     from airflow_provider_zeus.plugin.views.dag_view import JobLog
 
-DAG_ID, TASK = "zeus_levers", "train"
+DAG_ID = "zeus_levers"
+TASK = "train"
 JOB_ID = f"{DAG_ID}.{TASK}"
 WEEKS = ("2013-W14", "2013-W15", "2013-W16")
 FALLS = 3  # when this run is due the intensity is about to fall
-HIGH, LOW = 450.0, 120.0  # [g CO2e/kWh]
-FALLS_IN_S, STEP_S, HOURS = 12.0, 20.0, 3
+# [g CO2e/kWh]
+HIGH = 450.0
+LOW = 120.0
+FALLS_IN_S = 12.0
+STEP_S = 20.0
+HOURS = 3
 RUN_TIMEOUT_S = 300.0
 HOME = STATE / "levers"
 CARBON = HOME / "signals" / "carbon.csv"
 ABOUT = f"""\
-One job with all that a scheduler can decide: retrain New York's weather model only where the earlier one is no
-longer good, at the cleanest minute, done 15 minutes after its run was due. The trainings are real; time and energy
-are those of a SIMULATED V100. The carbon intensity is made up: it falls from {HIGH:g} to {LOW:g} g/kWh just after the
-third run is due. A wait this short is slept; a longer one holds no worker."""
+One job with all that a scheduler can decide: retrain New York's weather model only where the
+earlier one is no longer good, at the cleanest minute, done 15 minutes after its run was due. The
+trainings are real; time and energy are those of a SIMULATED V100. The carbon intensity is made up:
+it falls from {HIGH:g} to {LOW:g} g/kWh just after the third run is due. A wait this short is
+slept; a longer one holds no worker."""
 
 
 def main() -> int:
@@ -56,14 +62,20 @@ def _demo() -> int:
     servers = Servers(env, [DAG_ID])
     try:
         servers.start()
-        print(f"Airflow is up ({time.monotonic() - begun_s:.0f} s): {servers.url}/dags/{DAG_ID}", flush=True)
+        print(
+            f"Airflow is up ({time.monotonic() - begun_s:.0f} s): {servers.url}/dags/{DAG_ID}",
+            flush=True,
+        )
         for number, week in enumerate(WEEKS, 1):
             if number == FALLS:
                 write_carbon(HIGH, then=LOW)
             print(f"  {number}/{len(WEEKS)}  {week}  {' '.join(_run(servers, week))}", flush=True)
         log = _job_log()
         print(f"\nWhat saved it:\n{_levers(log)}\n\nWhat comes next:\n{_next_run(log)}", flush=True)
-        print(f"\nSee {servers.url}/dags/{DAG_ID}/{TAB} ({time.monotonic() - begun_s:.0f} s)", flush=True)
+        print(
+            f"\nSee {servers.url}/dags/{DAG_ID}/{TAB} ({time.monotonic() - begun_s:.0f} s)",
+            flush=True,
+        )
         if options.stay:
             servers.stay()
         return 0
@@ -88,7 +100,9 @@ def levers_env(port: int) -> dict[str, str]:
 
 
 def write_carbon(now_g: float, then: float | None = None) -> None:
-    """Write the intensity from a minute ago on [g/kWh]; ``then``: what it is :data:`FALLS_IN_S` from now."""
+    """Write the intensity from a minute ago on [g/kWh]; ``then``:
+    what it is :data:`FALLS_IN_S` from now.
+    """
     falls_s = time.time() + FALLS_IN_S
     rows = ["time,g_per_kwh"]
     for i in range(-3, round(HOURS * 3600 / STEP_S)):
@@ -104,14 +118,20 @@ def _run(servers: Servers, week: str) -> Iterator[str]:
     """Train on a week; yields what the run says of its levers."""
     path = f"dags/{DAG_ID}/dagRuns"
     run_id = servers.api.post(path, {"logical_date": None, "conf": {"week": week}})["dag_run_id"]
-    path, deadline = f"{path}/{part(run_id)}", time.monotonic() + RUN_TIMEOUT_S
+    path = f"{path}/{part(run_id)}"
+    deadline = time.monotonic() + RUN_TIMEOUT_S
     while (state := servers.api.get(path)["state"]) not in OVER:
         servers.check()
         if time.monotonic() > deadline:
-            raise DemoError(f"the run on {week} did not end in {RUN_TIMEOUT_S:.0f} s; logs: {HOME / 'logs'}")
+            raise DemoError(
+                f"the run on {week} did not end in {RUN_TIMEOUT_S:.0f} s; logs: {HOME / 'logs'}"
+            )
         time.sleep(0.5)
     if state != "success":
-        raise DemoError(f"the run on {week} failed; logs: {HOME / 'logs' / f'dag_id={DAG_ID}' / f'run_id={run_id}'}")
+        raise DemoError(
+            f"the run on {week} failed; logs:"
+            f" {HOME / 'logs' / f'dag_id={DAG_ID}' / f'run_id={run_id}'}"
+        )
     yield from _said(run_id)
 
 
@@ -127,7 +147,8 @@ def _said(run_id: str) -> Iterator[str]:
         trials = [trial for trial in store.trials(JOB_ID) if trial.origin.run_id == run_id]
     finally:
         store.close()
-    newest, seen = trials[-1], trials[-1].observation
+    newest = trials[-1]
+    seen = trials[-1].observation
     if newest.state is State.NOT_NEEDED:
         yield "not needed: the earlier model is still good on the newest week."
         return
@@ -135,16 +156,20 @@ def _said(run_id: str) -> Iterator[str]:
     energy_j = sum(t.observation.energy_j or 0.0 for t in trials)
     yield f"batch size {sizes}, {energy_text(energy_j)}"
     if seen.g_co2e_per_kwh is not None:
-        instead = "" if seen.g_co2e_at_once is None else f" instead of {seen.g_co2e_at_once:.0f}, for it waited"
+        instead = (
+            ""
+            if seen.g_co2e_at_once is None
+            else f" instead of {seen.g_co2e_at_once:.0f}, for it waited"
+        )
         yield f"at {seen.g_co2e_per_kwh:.0f} g CO2e/kWh{instead}."
     yield deadline(trials)
 
 
 def _job_log() -> JobLog:
     """What the DAG's tab is made of."""
-    from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
+    from airflow_provider_zeus.plugin.text.factors import configured
     from airflow_provider_zeus.plugin.views.dag_view import JobLog
-    from airflow_provider_zeus.plugin.views.factors import configured
+    from airflow_provider_zeus.plugin.views.job_analysis import JobAnalysis, job_today
     from airflow_provider_zeus.reports.dataset import as_dataset
     from airflow_provider_zeus.store.open import open_store
 
@@ -152,7 +177,9 @@ def _job_log() -> JobLog:
     try:
         trials = store.trials(JOB_ID)
         log = as_dataset(trials, job_today(trials, store.settings(JOB_ID)))
-        profiles = [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
+        profiles = (
+            [] if log.where is None else store.profile(JOB_ID, log.where, log.job.job_version)
+        )
     finally:
         store.close()
     return JobLog(trials, JobAnalysis.of(trials, log, profiles), configured(), {}, more=False)
@@ -170,13 +197,16 @@ def _next_run(log: JobLog) -> str:
     """What the DAG's tab says of the next run."""
     from airflow_provider_zeus.plugin.text.headline import comes_next
 
-    upcoming = log.known.next_run
+    upcoming = log.analysis.next_run
     return f"  {comes_next(upcoming)}.\n  {upcoming.attempts[0].why}"
 
 
 def _aligned(rows: list[list[Any]]) -> list[str]:
     widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 if __name__ == "__main__":

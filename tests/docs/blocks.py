@@ -35,7 +35,9 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """What it is: python, commands, script, ini, json, yaml, dockerfile, or shown (output, a drawing, data)."""
+        """What it is: python, commands, script, ini, json, yaml, dockerfile, or shown (output,
+        a drawing, data).
+        """
         if self.text.startswith("#!"):
             return "script"
         if self.language:
@@ -48,7 +50,9 @@ class Block:
     def commands(self) -> list[str]:
         """The commands of a shell, without their output."""
         text = self.text.replace("\\\n", " ")
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        lines = [
+            line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
+        ]
         prompted = [line[2:] for line in lines if line.startswith("$ ")]
         if prompted or not (self.language == "bash" or (lines and lines[0].startswith("airflow "))):
             return prompted
@@ -61,10 +65,14 @@ def blocks(page: str) -> list[Block]:
 
 
 def _found(page: str, text: str) -> Iterator[Block]:
-    before, inside, begun, opened = "", [], 0, ""
+    before = ""
+    inside = []
+    begun = 0
+    opened = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if opened and line.rstrip() == "```":
-            title, marker = re.search(r'title="([^"]+)"', opened), NOT_RUN.match(before)
+            title = re.search(r'title="([^"]+)"', opened)
+            marker = NOT_RUN.match(before)
             language = re.match(r"\w*", opened[3:])
             yield Block(
                 page,
@@ -74,11 +82,14 @@ def _found(page: str, text: str) -> Iterator[Block]:
                 "".join(inside),
                 marker[1] if marker else "",
             )
-            opened, before = "", line
+            opened = ""
+            before = line
         elif opened:
             inside.append(f"{line}\n")
         elif line.startswith("```"):
-            inside, begun, opened = [], number, line
+            inside = []
+            begun = number
+            opened = line
         else:
             before = line
 

@@ -35,7 +35,11 @@ class Built:
     def pages(self) -> dict[str, Page]:
         """Its pages by their paths."""
         found = sorted(self.folder.rglob("*.html"))
-        return {str(path.relative_to(self.folder)): read(path) for path in found if path.name != "404.html"}
+        return {
+            str(path.relative_to(self.folder)): read(path)
+            for path in found
+            if path.name != "404.html"
+        }
 
     def text(self, page: str) -> str:
         """What a page says, and the addresses within it."""
@@ -44,9 +48,13 @@ class Built:
 
 @pytest.fixture(autouse=True)
 def _process_as_found() -> Iterator[None]:
-    """What a page's code does to the loggers of others (as a migration by alembic does) ends with its test."""
+    """What a page's code does to the loggers of others (as a migration by alembic does) ends
+    with its test.
+    """
     manager = logging.root.manager
-    loggers = {name: each for name, each in manager.loggerDict.items() if isinstance(each, logging.Logger)}
+    loggers = {
+        name: each for name, each in manager.loggerDict.items() if isinstance(each, logging.Logger)
+    }
     found = {name: (each.disabled, each.propagate, each.level) for name, each in loggers.items()}
     level = logging.root.level
     yield
@@ -54,7 +62,8 @@ def _process_as_found() -> Iterator[None]:
     for name, each in manager.loggerDict.items():
         if isinstance(each, logging.Logger):
             disabled, propagate, level = found.get(name, (False, each.propagate, each.level))
-            each.disabled, each.propagate = disabled, propagate
+            each.disabled = disabled
+            each.propagate = propagate
             if each.level != level:  # to set one clears the caches of all loggers
                 each.setLevel(level)
 
@@ -68,11 +77,15 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The site as ``make docs`` builds it. The first process of pytest-xdist builds it, the others wait."""
+    """The site as ``make docs`` builds it.
+
+    The first process of pytest-xdist builds it, the others wait.
+    """
     pytest.importorskip("mkdocs", reason="pip install 'airflow-provider-zeus[docs]'")
     base = tmp_path_factory.getbasetemp()
     base = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    folder, done = base / "site", base / "site.json"
+    folder = base / "site"
+    done = base / "site.json"
     with (base / "site.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
@@ -100,7 +113,9 @@ class _Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="session")
 def served(built: Built) -> Iterator[str]:
     """Its address on a server of this host."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(built.folder))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(_Quiet, directory=str(built.folder))
+    ) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -1,4 +1,7 @@
-"""What the examples of a page leave to their reader: data, a network, a loop. Run before its first block."""
+"""What the examples of a page leave to their reader: data, a network, a loop.
+
+Run before its first block.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def load_model(path): return Net()
 '''
 
 OF_PAGES = {
-    "docs/alerts.md": '''
+    "docs/how-to/alerts.md": '''
 slack = types.ModuleType("slack_webhook")  # its provider is not among the tools of these tests
 class SlackWebhookNotifier(BaseNotifier):
     template_fields = ("text",)
@@ -47,20 +50,20 @@ for name in ("airflow.providers.slack", "airflow.providers.slack.notifications")
     monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
 monkeypatch.setitem(sys.modules, "airflow.providers.slack.notifications.slack_webhook", slack)
 ''',
-    "docs/whether.md": "model = Net()",
+    "docs/levers/whether.md": "model = Net()",
     "docs/cli.md": '''
 from airflow_provider_zeus.store.open import open_store
 from tests.unit.cli.conftest import recur
 for n in (1, 2, 3): recur(open_store(), n, job_id="nightly.train")
 from airflow.cli.cli_parser import get_parser
-_arguments = get_parser().parse_args(["zeus", "export", "nightly.train", "--output", "trials.csv"])
+_arguments = get_parser().parse_args(["zeus", "export", "nightly.train", "--output", "runs.csv"])
 _arguments.func(_arguments)
 def train(run, data):
     for epoch in run.epochs():
         for x, y in run.data_loader(data): pass
         run.report(accuracy=0.5)
 ''',
-    "docs/exporters.md": '''
+    "docs/how-to/exporters.md": '''
 import mlflow
 mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")
 class _Tracked(types.SimpleNamespace):  # of a service on another host
@@ -70,7 +73,7 @@ class _Tracked(types.SimpleNamespace):  # of a service on another host
     def log(self, *figures, step): pass
 wandb = types.SimpleNamespace(init=lambda **of: _Tracked())
 ''',
-    "docs/frameworks.md": '''
+    "docs/how-to/frameworks.md": '''
 class _Data(torch.utils.data.Dataset):
     def __len__(self): return 64
     def __getitem__(self, i): return {"x": torch.ones(2), "labels": torch.ones(1)}
@@ -88,7 +91,7 @@ class Module(lightning.pytorch.LightningModule):
     def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=self.lr)
 val_loader = DataLoader(train_set, batch_size=32)
 ''',
-    "docs/several-gpus.md": '''
+    "docs/how-to/several-gpus.md": '''
 import socket
 with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))

@@ -1,4 +1,6 @@
-"""Commands of the pages: Airflow's own parser takes each, and this process runs those that need no other host."""
+"""Commands of the pages: Airflow's own parser takes each,
+and this process runs those that need no other host.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,20 @@ class Shell:
 
     folder: Path
     capsys: Any
-    dags: dict[str, Path] = field(default_factory=dict)  # the file of each DAG, for airflow zeus check
-    expected: dict[str, int] = field(default_factory=dict)  # exit status of commands that end with another one than 0
-    only_parsed: dict[str, str] = field(default_factory=dict)  # beginning of a command -> why it is not run
+    # the file of each DAG, for airflow zeus check
+    dags: dict[str, Path] = field(default_factory=dict)
+    # exit status of commands that end with another one than 0
+    expected: dict[str, int] = field(default_factory=dict)
+    # beginning of a command -> why it is not run
+    only_parsed: dict[str, str] = field(default_factory=dict)
     not_run: list[str] = field(default_factory=list)
     ran: list[str] = field(default_factory=list)
 
     def take(self, command: str) -> str:
-        """Run a command, or look whether it could be run; returns what it printed. ``&&`` parts several."""
+        """Run a command, or look whether it could be run; returns what it printed.
+
+        ``&&`` parts several.
+        """
         first, *others = re.split(r" && ", command)
         if others:
             return "".join(self.take(each) for each in (first, *others))
@@ -45,7 +53,9 @@ class Shell:
         }
         if words[0] in takers:
             return takers[words[0]](words)
-        raise AssertionError(f"no test runs {command!r}: mark its block by <!-- not run: reason -->")
+        raise AssertionError(
+            f"no test runs {command!r}: mark its block by <!-- not run: reason -->"
+        )
 
     def _airflow(self, words: list[str]) -> str:
         from airflow.cli.cli_parser import get_parser
@@ -54,7 +64,9 @@ class Shell:
         if words[1:3] == ["zeus", "check"] and words[3] in self.dags:
             words = [*words, "--file", str(self.dags[words[3]])]
         args = get_parser().parse_args(words[1:])
-        why = next((why for begin, why in self.only_parsed.items() if command.startswith(begin)), "")
+        why = next(
+            (why for begin, why in self.only_parsed.items() if command.startswith(begin)), ""
+        )
         if why:
             self.not_run.append(f"{command}: {why}")
             return ""
@@ -65,14 +77,26 @@ class Shell:
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         out, err = self.capsys.readouterr()
-        assert status == self.expected.get(command, 0), f"{command}: exit status {status}\n{out}\n{err}"
+        assert status == self.expected.get(command, 0), (
+            f"{command}: exit status {status}\n{out}\n{err}"
+        )
         self.ran.append(command)
         return str(out + err)
 
     def _pip(self, words: list[str]) -> str:
-        """Each package exists, and so does each extra of ours. Nothing is installed: that needs a network."""
+        """Each package exists, and so does each extra of ours.
+
+        Nothing is installed: that needs a network.
+        """
         assert words[1] == "install"
-        named = [f"{PROJECT['name']}{word[1:]}" if word[0] == "." else word for word in words[2:] if word[0] != "-"]
+        for word in words:
+            flag, _, value = word.partition("=")
+            assert flag != "--constraint" or (ROOT / value).is_file(), f"no such file: {value}"
+        named = [
+            f"{PROJECT['name']}{word[1:]}" if word[0] == "." else word
+            for word in words[2:]
+            if word[0] != "-"
+        ]
         ours = [Requirement(word) for word in named]
         for requirement in ours:
             known = PROJECT["optional-dependencies"] if requirement.name == PROJECT["name"] else ()
@@ -93,7 +117,9 @@ class Shell:
         assert words[1] == "-m"
         assert words[2].startswith("benchmarks.")
         assert find_spec(words[2]) is not None, words
-        self.not_run.append(f"{' '.join(words[:3])}: takes minutes; the module is there, and tests/unit/benchmarks")
+        self.not_run.append(
+            f"{' '.join(words[:3])}: takes minutes; the module is there, and tests/unit/benchmarks"
+        )
         return ""
 
     def _nothing(self, words: list[str]) -> str:
@@ -101,6 +127,8 @@ class Shell:
 
 
 def header(text: str) -> str:
-    """The names of a table's columns, as a command prints or a page shows it; empty where there is no table."""
+    """The names of a table's columns, as a command prints or a page shows it;
+    empty where there is no table.
+    """
     found = re.search(r"^(.+ \| .+)\n=+\+", text, re.M)
     return "|".join(name.strip() for name in found[1].split("|")) if found else ""

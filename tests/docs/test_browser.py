@@ -1,4 +1,6 @@
-"""The site in Chromium: each page in both themes and widths, from a server and from files; the search finds a page."""
+"""The site in Chromium: each page in both themes and widths, from a server and from files;
+the search finds a page.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,20 @@ from tests.ui.look import TOO_WIDE
 
 WIDTHS = (400, 1400)
 MOST_MS = 120_000  # on a busy host, too
-# Elements whose text leaves their box by more than the padding of a word of code, where nothing can be scrolled.
+# Elements whose text leaves their box by more than the padding of a word of code, where nothing can
+# be scrolled.
 _CUT = """() => [...document.querySelectorAll("main h1, main h2, main h3, main p, main li, main td, main th, nav a")]
   .filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 8 && getComputedStyle(e).overflowX !== "auto")
   .filter((e) => !e.closest(".md-typeset__table") && !e.closest("[hidden]"))
   .map((e) => `${e.tagName}: ${e.innerText.slice(0, 60)}`)"""
-_BROKEN_PICTURES = "() => [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src)"
+_BROKEN_PICTURES = (
+    "() => [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src)"
+)
 # A sidebar slides where the width changes; what is still on its way is not where it will be.
-_AT_REST = "async () => { await Promise.allSettled(document.getAnimations().map((each) => each.finished)) }"
+_AT_REST = (
+    "async () => { await Promise.allSettled(document.getAnimations().map((each) =>"
+    " each.finished)) }"
+)
 _SCHEME = "() => document.body.getAttribute('data-md-color-scheme')"
 
 
@@ -32,9 +40,15 @@ class Reader:
         self.page = page
         self.said: list[str] = []
         self.hosts: set[str] = set()
-        page.on("console", lambda m: self.said.append(m.text) if m.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda m: self.said.append(m.text) if m.type in ("error", "warning") else None,
+        )
         page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("response", lambda r: self.said.append(f"{r.status} {r.url}") if r.status >= 400 else None)
+        page.on(
+            "response",
+            lambda r: self.said.append(f"{r.status} {r.url}") if r.status >= 400 else None,
+        )
         page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname or ""))
 
 
@@ -44,7 +58,9 @@ def open_reader(chromium: Any) -> Iterator[Callable[[str], Reader]]:
     contexts = []
 
     def of(theme: str) -> Reader:
-        contexts.append(chromium.new_context(viewport={"width": 1400, "height": 900}, color_scheme=theme))
+        contexts.append(
+            chromium.new_context(viewport={"width": 1400, "height": 900}, color_scheme=theme)
+        )
         contexts[-1].set_default_timeout(MOST_MS)
         return Reader(contexts[-1].new_page())
 
@@ -67,10 +83,18 @@ def reader(open_reader: Callable[[str], Reader]) -> Reader:
     ],
 )
 def test_each_page_in_both_themes_and_widths(
-    theme: str, scheme: str, share: int, built: Built, served: str, open_reader: Callable[[str], Reader]
+    theme: str,
+    scheme: str,
+    share: int,
+    built: Built,
+    served: str,
+    open_reader: Callable[[str], Reader],
 ) -> None:
-    """Each night all pages; before a merge a quarter of them, others each time: the run's seed draws them."""
-    reader, wrong = open_reader(theme), []
+    """Each night all pages; before a merge a quarter of them, others each time:
+    the run's seed draws them.
+    """
+    reader = open_reader(theme)
+    wrong = []
     for name in random.sample(sorted(built.pages), len(built.pages) // share):
         reader.page.goto(f"{served}/{name}")
         if reader.page.evaluate(_SCHEME) != scheme:
@@ -93,10 +117,12 @@ def test_each_page_in_both_themes_and_widths(
     ("by", "word", "page"),
     [
         ("server", "gpu_lock_wait_s", "reference/options.html"),
-        ("file", "torchrun", "several-gpus.html"),
+        ("file", "torchrun", "how-to/several-gpus.html"),
     ],
 )
-def test_the_search_finds_a_page(by: str, word: str, page: str, built: Built, served: str, reader: Reader) -> None:
+def test_the_search_finds_a_page(
+    by: str, word: str, page: str, built: Built, served: str, reader: Reader
+) -> None:
     home = f"{served}/index.html" if by == "server" else (built.folder / "index.html").as_uri()
     reader.page.goto(home)
     reader.page.locator(".md-search__input").click()
@@ -117,7 +143,7 @@ def test_a_site_from_files_asks_for_nothing_else(built: Built, reader: Reader) -
         reader.page.goto((built.folder / name).as_uri())
         reader.page.locator("main h1").wait_for()
         assert reader.page.evaluate(TOO_WIDE) <= 0
-    reader.page.locator("nav.md-tabs a", has_text="Concepts").click()
+    reader.page.locator("nav.md-tabs a", has_text="How it works").click()
     reader.page.locator("main h1", has_text="How it works").wait_for()
     assert reader.said == []
     assert reader.hosts == {""}

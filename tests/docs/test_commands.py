@@ -1,10 +1,13 @@
-"""Each command on the pages is one that Airflow's parser takes; those that need nothing else are run, in order."""
+"""Each command on the pages is one that Airflow's parser takes;
+those that need nothing else are run, in order.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
@@ -18,11 +21,13 @@ from tests.docs.blocks import PAGES, blocks
 from tests.docs.shell import Shell, header
 from tests.unit.cli.conftest import home, recur  # noqa: F401 - a fixture
 
-WHOLE = ("docs/tutorials/", "docs/quick-start.md")  # test_tutorials.py runs these from their first block to their last
+# test_tutorials.py runs these from their first block to their last
+WHOLE = ("docs/tutorials/", "docs/quick-start.md")
 WITH_COMMANDS = [
     page
     for page in PAGES
-    if not page.startswith(WHOLE) and any(b.kind == "commands" and not b.reason for b in blocks(page))
+    if not page.startswith(WHOLE)
+    and any(b.kind == "commands" and not b.reason for b in blocks(page))
 ]
 DAG_FILE = Path(__file__).parents[1] / "unit" / "cli" / "checked_dags.py"
 DAG_TEXT = DAG_FILE.read_text(encoding="utf-8")
@@ -33,7 +38,9 @@ ONLY_PARSED = {
     "airflow standalone": "starts servers; tests/system/test_from_nothing.py",
     "airflow zeus demo": "waits for those servers; tests/system/test_from_nothing.py",
     "airflow zeus jobs rename": "a trial of the job runs here; tests/unit/cli/test_jobs.py",
-    "airflow connections add zeus_default": "would change the trial log of this Airflow; the other one is added",
+    "airflow connections add zeus_default": (
+        "would change the run log of this Airflow; the other one is added"
+    ),
 }
 ENDS_WITH = {  # exit status, where it is not 0
     "airflow zeus jobs pin nightly.train 48": 1,
@@ -61,7 +68,9 @@ def test_the_commands_of_a_page(
 ) -> None:
     monkeypatch.chdir(home)
     monkeypatch.setenv("PASSWORD", "of these tests")
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_NEW", json.dumps({"conn_type": "sqlite", "host": str(home / "new.db")}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_NEW", json.dumps({"conn_type": "sqlite", "host": str(home / "new.db")})
+    )
     shell = Shell(home, capsys, _dags(home), ENDS_WITH, ONLY_PARSED)
     _log()
     if page == "docs/cli.md":  # docs/store.md makes the other log itself
@@ -90,7 +99,9 @@ def _log() -> None:
 
 
 def _dags(folder: Path) -> dict[str, Path]:
-    """DAG files for ``airflow zeus check``: a training without a mistake, by the names on the pages."""
+    """DAG files for ``airflow zeus check``: a training without a mistake,
+    by the names on the pages.
+    """
     found = {}
     for dag_id in ("nightly", "my_dag"):
         found[dag_id] = folder / f"{dag_id}_file.py"
@@ -102,14 +113,16 @@ def _files(text: str, folder: Path) -> None:
     """Files that a block shows by ``cat``, written as shown."""
     for name, inside in re.findall(r"^\$ cat (\S+)\n(.*?)(?=^\$ |\Z)", text, re.M | re.S):
         (folder / name).write_text(inside, encoding="utf-8")
-    if "trials.jsonl" in text and not (folder / "trials.jsonl").exists():
+    if "runs.jsonl" in text and not (folder / "runs.jsonl").exists():
         from airflow.cli.cli_parser import get_parser
 
-        args = get_parser().parse_args(["zeus", "export", "--output", str(folder / "trials.jsonl")])
+        args = get_parser().parse_args(["zeus", "export", "--output", str(folder / "runs.jsonl")])
         args.func(args)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(b.kind == "ini" for b in blocks(page))])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(b.kind == "ini" for b in blocks(page))]
+)
 def test_the_settings_of_a_page_exist(page: str) -> None:
     from airflow.sdk import conf
 
@@ -120,41 +133,60 @@ def test_the_settings_of_a_page_exist(page: str) -> None:
             parser.read_string(block.text)
             for section in set(parser.sections()) - SYSTEMD:
                 for option, value in parser[section].items():
-                    assert option in ours if section == "zeus" else conf.has_option(section, option), (
-                        f"{block.name} {option}"
-                    )
+                    assert (
+                        option in ours if section == "zeus" else conf.has_option(section, option)
+                    ), f"{block.name} {option}"
                     assert value, f"{block.name} {option}"
 
 
 def test_documents_are_well_formed() -> None:
-    """JSON, manifests of Kubernetes, image files and scripts: no cluster and no engine is here to run them."""
+    """JSON, manifests of Kubernetes, image files and scripts:
+    no cluster and no engine is here to run them.
+    """
     for block in (block for page in PAGES for block in blocks(page)):
         if block.language == "json":
             json.loads(block.text)
+        elif block.kind == "toml":
+            tomllib.loads(block.text)
         elif block.kind == "yaml":
             for part in yaml.safe_load_all(block.text):
-                is_rules = "groups" in part  # of Prometheus: tests/integration/test_dashboard.py reads them
+                # of Prometheus: tests/integration/test_dashboard.py reads them
+                is_rules = "groups" in part
                 assert is_rules or {"apiVersion", "kind", "metadata"} <= set(part), block.name
         elif block.kind == "dockerfile":
             lines = block.text.replace("\\\n", " ").splitlines()
-            assert {line.split()[0] for line in lines if line} <= {"FROM", "RUN", "COPY", "ENV", "USER"}, block.name
+            assert {line.split()[0] for line in lines if line} <= {
+                "FROM",
+                "RUN",
+                "COPY",
+                "ENV",
+                "USER",
+            }, block.name
         elif block.kind == "script":
             subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
 
 
 def test_every_block_is_executed_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list of what nothing runs, with the reasons; a kind of block that no test knows fails here."""
+    """The list of what nothing runs, with the reasons;
+    a kind of block that no test knows fails here.
+    """
     found = [block for page in PAGES for block in blocks(page)]
-    kinds = {"python", "commands", "script", "ini", "json", "yaml", "dockerfile", "sql", "shown"}
+    kinds = {"python", "commands", "script", "ini", "json", "toml", "yaml", "dockerfile"}
+    kinds |= {"sql", "shown"}
     assert {block.kind for block in found} <= kinds
     assert len(found) > 80
     marked = [f"{b.name}: not run: {b.reason}" for b in found if b.reason]
     shown = [b.name for b in found if b.kind == "shown" and not b.reason]
     executed = len(found) - len(marked) - len(shown)
     with capsys.disabled():
-        print(f"\n{len(found)} code blocks: {executed} run or parsed, {len(marked)} marked, {len(shown)} only shown")
+        print(
+            f"\n{len(found)} code blocks: {executed} run or parsed, {len(marked)} marked,"
+            f" {len(shown)} only shown"
+        )
         print("\n".join([*marked, f"output or drawings: {', '.join(shown)}"]))
     assert executed / len(found) > 0.8
     for block in found:
         if block.kind == "shown":
-            assert not re.search(r"^(from \w+ import|import \w+|docker |python3? )", block.text, re.M), block.name
+            assert not re.search(
+                r"^(from \w+ import|import \w+|docker |python3? )", block.text, re.M
+            ), block.name

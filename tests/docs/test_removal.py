@@ -1,4 +1,6 @@
-"""The commands by which a page removes the trial log: all that is the provider's goes, and nothing else."""
+"""The commands by which a page removes the run log: all that is the provider's goes,
+and nothing else.
+"""
 
 from __future__ import annotations
 

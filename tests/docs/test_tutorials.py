@@ -1,4 +1,6 @@
-"""Quick start and tutorials, whole: each file is written as printed, and each command runs in the order of the page."""
+"""Quick start and tutorials, whole: each file is written as printed,
+and each command runs in the order of the page.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class Reader:
 
     def __init__(self, home: Path, dags: Path, capsys: Any) -> None:  # noqa: F811
         self.dags = dags
-        self.shell = Shell(home, capsys, only_parsed={"airflow connections": "changes this Airflow"})
+        self.shell = Shell(
+            home, capsys, only_parsed={"airflow connections": "changes this Airflow"}
+        )
 
     def follow(self, page: str) -> dict[str, str]:
         """What each command printed."""
@@ -65,7 +69,7 @@ def test_quick_start(reader: Reader) -> None:
     (trial,) = trials("quick.train")
     assert trial.state.value == "converged"
     assert trial.batch_size == 32
-    assert "reached target" in printed["airflow zeus trials quick.train"]
+    assert "reached target" in printed["airflow zeus runs quick.train"]
     assert Path("quick.csv").read_text().count("\n") == 2
     assert "0 errors" in printed["airflow zeus check quick"]
 
@@ -76,7 +80,9 @@ def test_a_function(reader: Reader) -> None:
     (trial,) = trials("ring.train")
     assert (trial.state.value, trial.batch_size) == ("converged", 64)
     assert Path(json.loads(str(trial.observation.returned))).name == "ring.pt"
-    shown = next(b.text for b in blocks("docs/tutorials/function.md") if b.text.startswith("5 checks"))
+    shown = next(
+        b.text for b in blocks("docs/tutorials/function.md") if b.text.startswith("5 checks")
+    )
     assert re.sub(r"\d+ checks: \d+", "", shown.strip()) in printed["airflow zeus check ring"]
 
 
@@ -86,20 +92,34 @@ def test_a_script(reader: Reader) -> None:
     (trial,) = trials("slope.train")
     assert (trial.state.value, trial.batch_size) == ("converged", 50)
     (other,) = trials("other.train")
-    assert (other.state.value, other.observation.epochs, other.observation.metric) == ("converged", 4.0, 1.1)
+    assert (other.state.value, other.observation.epochs, other.observation.metric) == (
+        "converged",
+        4.0,
+        1.1,
+    )
     assert "0 errors" in printed["airflow zeus check slope"]
 
 
 @pytest.mark.slow
 def test_a_pod(reader: Reader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The cluster alone is replaced: a process that has the pod's environment, and nothing else, runs its command."""
-    pod = pytest.importorskip("airflow.providers.cncf.kubernetes.operators.pod", reason="Airflow's Kubernetes provider")
+    """The cluster alone is replaced: a process that has the pod's environment,
+    and nothing else, runs its command.
+    """
+    pod = pytest.importorskip(
+        "airflow.providers.cncf.kubernetes.operators.pod", reason="Airflow's Kubernetes provider"
+    )
 
     def in_a_process(self: Any, context: Any) -> Any:
         result = tmp_path / "return.json"
         env = {variable.name: variable.value for variable in self.env_vars}
-        command = [word.replace("/app/", f"{reader.dags}/") for word in [*self.cmds, *self.arguments]]
-        bare = {"PATH": os.environ["PATH"], "ZEUS_XCOM": str(result), "ZEUS_STATE_DIR": str(tmp_path / "pod")}
+        command = [
+            word.replace("/app/", f"{reader.dags}/") for word in [*self.cmds, *self.arguments]
+        ]
+        bare = {
+            "PATH": os.environ["PATH"],
+            "ZEUS_XCOM": str(result),
+            "ZEUS_STATE_DIR": str(tmp_path / "pod"),
+        }
         subprocess.run(command, env={**bare, **env}, cwd=tmp_path, check=True)
         assert self.do_xcom_push
         return json.loads(result.read_text())

@@ -40,6 +40,7 @@ struct gpu {
     double busy_percent; /* of the time a kernel runs; below 0: not supported */
     double clock_mhz, max_clock_mhz; /* of the multiprocessors */
     double capped_ns;   /* for which the limit held back the demand, as of at_s */
+    uint32_t enforced_profiles[8]; /* a bit for each workload power profile */
     /* may_set 0: nobody, 1: everybody, 2: processes with FAKE_NVML_ROOT in their environment */
     int32_t may_set, has_counter, has_power, mig_enabled, processes, lost, deaf, has_mig_mode;
     int32_t own_pid; /* of the first process, where it is not 0 */
@@ -47,6 +48,7 @@ struct gpu {
     int32_t reasons;    /* why the clock is not higher, besides the power limit */
     int32_t resting;    /* whether no kernel runs at this moment: of busy_percent the samples alone tell */
     int32_t has_samples;
+    int32_t has_power_profiles; /* whether the GPU knows workload power profiles */
 };
 /* function "*": each one; times -1: for good; pid 0: of all processes */
 struct fault { char function[64]; int32_t code, after, times, seen, pid; };
@@ -373,6 +375,15 @@ API int nvmlDeviceSetPowerManagementLimit(device d, unsigned mw) {
     s->code = code;
     s->limit_w = mw / 1000.0;
     return leave(code);
+}
+
+struct current_profiles { unsigned version, known[8], requested[8], enforced[8]; };
+API int nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(device d, struct current_profiles *found) {
+    ON_WHOLE_GPU(d);
+    if (!g->has_power_profiles) return leave(NOT_SUPPORTED);
+    if (found->version != (1u << 24 | sizeof *found)) return leave(INVALID_ARGUMENT);
+    memcpy(found->enforced, g->enforced_profiles, sizeof found->enforced);
+    return leave(OK);
 }
 
 API int nvmlDeviceGetMigMode(device d, unsigned *current, unsigned *pending) {

@@ -1,4 +1,6 @@
-"""The daemon of the fake cluster: runs one job after the other on a node with its own ``/tmp``. Standard library only.
+"""The daemon of the fake cluster: runs one job after the other on a node with its own ``/tmp``.
+
+Standard library only.
 
 ``node.py SPOOL SHARED [--own-tmp]``; with ``--own-tmp`` in a mount namespace of its own.
 """
@@ -25,12 +27,15 @@ KILL_WAIT_S = 2.0  # between SIGTERM and SIGKILL of a cancelled job; of Slurm 30
 
 
 def own_tmp(folders: list[Path]) -> None:
-    """Mount an empty ``/tmp`` for this process and its jobs, with the folders that lie on shared storage."""
+    """Mount an empty ``/tmp`` for this process and its jobs,
+    with the folders that lie on shared storage.
+    """
     kept = {folder: os.open(folder, os.O_DIRECTORY) for folder in folders}
     mount("none", "/tmp", "tmpfs", 0)
     for folder, descriptor in kept.items():
         folder.mkdir(parents=True, exist_ok=True)
-        mount(f"/proc/self/fd/{descriptor}", str(folder), None, MS_BIND)  # its path is hidden by now
+        # its path is hidden by now
+        mount(f"/proc/self/fd/{descriptor}", str(folder), None, MS_BIND)
 
 
 def mount(source: str, target: str, kind: str | None, flags: int) -> None:
@@ -43,16 +48,24 @@ def mount(source: str, target: str, kind: str | None, flags: int) -> None:
 
 def run(spool: Path, job: dict[str, object]) -> None:
     """Run a job to its end, or until it is cancelled."""
-    number, folder = job["number"], Path(str(job["folder"]))
+    number = job["number"]
+    folder = Path(str(job["folder"]))
     script = Path(f"/tmp/slurmd-script-{number}")
     script.write_text(str(job["script"]))
     script.chmod(0o700)
     if not folder.is_dir():
-        print(f"slurmstepd: error: couldn't chdir to `{folder}': going to /tmp instead", file=sys.stderr)
+        print(
+            f"slurmstepd: error: couldn't chdir to `{folder}': going to /tmp instead",
+            file=sys.stderr,
+        )
         folder = Path("/tmp")
     output = folder / str(job["output"]).replace("%j", str(number))
     output.parent.mkdir(parents=True, exist_ok=True)
-    own = {"SLURM_JOB_ID": str(number), "SLURM_JOB_NAME": str(job["name"]), "SLURM_NNODES": str(job["nodes"])}
+    own = {
+        "SLURM_JOB_ID": str(number),
+        "SLURM_JOB_NAME": str(job["name"]),
+        "SLURM_NNODES": str(job["nodes"]),
+    }
     own["SLURM_JOB_NODELIST"] = ",".join(["localhost"] * int(str(job["nodes"])))
     environment = {**job["environment"], **own}  # type: ignore[dict-item]
     write(spool, {**job, "state": "RUNNING"})
@@ -71,7 +84,9 @@ def run(spool: Path, job: dict[str, object]) -> None:
         status = process.wait()
     shutil.copyfile(output, spool / f"output-{number}")
     state = "CANCELLED" if cancelled else "FAILED" if status else "COMPLETED"
-    write(spool, {**job, "state": state, "status": 1 if status < 0 or cancelled else status})
+    code = f"0:{-status}" if status < 0 else f"{status}:0"
+    status = 1 if status < 0 or cancelled else status
+    write(spool, {**job, "state": state, "status": status, "code": code})
 
 
 def wait(spool: Path, number: object, process: subprocess.Popen[bytes]) -> bool:
@@ -79,7 +94,9 @@ def wait(spool: Path, number: object, process: subprocess.Popen[bytes]) -> bool:
     cancelled_s: float | None = None
     while process.poll() is None:
         time.sleep(0.05)
-        if cancelled_s is None and ((spool / f"cancel-{number}").exists() or (spool / "stop").exists()):
+        if cancelled_s is None and (
+            (spool / f"cancel-{number}").exists() or (spool / "stop").exists()
+        ):
             cancelled_s = time.monotonic()
             end(process.pid, signal.SIGTERM)
         elif cancelled_s is not None and time.monotonic() - cancelled_s > KILL_WAIT_S:
@@ -97,9 +114,11 @@ def end(session: int, number: signal.Signals) -> None:
 
 def main() -> None:
     """Run jobs until the file ``stop`` appears."""
-    spool, shared = Path(sys.argv[1]), Path(sys.argv[2])
+    spool = Path(sys.argv[1])
+    shared = Path(sys.argv[2])
     if sys.argv[3:] == ["--own-tmp"]:
-        installed = (spool.parent / "bin", ROOT, Path(sys.prefix))  # on each node: srun, this package, its Python
+        # on each node: srun, this package, its Python
+        installed = (spool.parent / "bin", ROOT, Path(sys.prefix))
         own_tmp([spool, shared, *(p for p in installed if p.is_relative_to("/tmp") and p.is_dir())])
     while not (spool / "stop").exists():
         for path in sorted(spool.glob("job-*.json")):

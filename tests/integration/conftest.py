@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.operators import asking
+from airflow_provider_zeus.operators import asking, mixins
 
 
 @pytest.fixture
@@ -49,7 +49,9 @@ def rerun_tasks(airflow_home: Path) -> Callable[..., None]:
 
         with create_session() as session:
             run = session.merge(dag_run)
-            clear_task_instances([run.get_task_instance(task_id, session=session) for task_id in task_ids], session)
+            clear_task_instances(
+                [run.get_task_instance(task_id, session=session) for task_id in task_ids], session
+            )
         for task_id in task_ids:
             with create_session() as session:
                 session.merge(dag_run).get_task_instance(task_id, session=session).try_number += 1
@@ -64,3 +66,9 @@ def rerun_tasks(airflow_home: Path) -> Callable[..., None]:
 def rerun_task(rerun_tasks: Callable[..., None]) -> Callable[..., None]:
     """Clears one task instance of a finished run and runs it again."""
     return lambda dag, dag_run, task_id: rerun_tasks(dag, dag_run, [task_id])
+
+
+@pytest.fixture
+def patient_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take long to estimate a saving."""
+    monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, task
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.operators.command import ZeusCommandOperator
 
 FOUR_SIZES = ZeusJob(
     batch_sizes=[16, 32, 64, 128],
@@ -58,7 +61,12 @@ def loop(run: Any, epochs_needed: int) -> None:
 EPOCHS = {16: 19, 32: 4, 64: 5}  # 16 needs more than twice the cost of 32
 
 
-def zeus_dag(dag_id: str, spec: ZeusJob, epochs: Callable[[int], int] = EPOCHS.__getitem__, **task_kwargs: Any) -> DAG:
+def zeus_dag(
+    dag_id: str,
+    spec: ZeusJob,
+    epochs: Callable[[int], int] = EPOCHS.__getitem__,
+    **task_kwargs: Any,
+) -> DAG:
     """One DAG with one task ``train`` that saves what it keeps."""
     with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
 
@@ -72,7 +80,7 @@ def zeus_dag(dag_id: str, spec: ZeusJob, epochs: Callable[[int], int] = EPOCHS._
 
 
 def log_of(job_id: str) -> list[Trial]:
-    """The trial log as any reader gets it."""
+    """The run log as any reader gets it."""
     from airflow_provider_zeus.store.open import open_store
 
     return open_store().trials(job_id)
@@ -88,3 +96,17 @@ def train(run):
         run.report(accuracy=0.9 * (epoch + 1) / 4)
 ZeusRun.from_env().train(train)
 """
+
+
+def of_script(dag_id: str, folder: Path, code: str, job: ZeusJob) -> DAG:
+    """A DAG that trains by a script in a folder."""
+    (folder / "train.py").write_text(code)
+    with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        ZeusCommandOperator(
+            task_id="train",
+            job=job,
+            command=[sys.executable, "train.py"],
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+            cwd=str(folder),
+        )
+    return dag

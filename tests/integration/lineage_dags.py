@@ -43,11 +43,23 @@ def all_kinds(folder: Path) -> DAG:
         mapped.expand(region=["north"])
         fails()
         run = [sys.executable, "train.py"]
-        ZeusCommandOperator(task_id="command", job=job(), command=run, env={"PYTHONPATH": ROOT}, cwd=str(folder))
+        ZeusCommandOperator(
+            task_id="command", job=job(), command=run, env={"PYTHONPATH": ROOT}, cwd=str(folder)
+        )
         with ZeusTrial(job()) as trial:
-            env = {"PYTHONPATH": ROOT, "ZEUS_XCOM": str(folder / "return.json"), "ZEUS_STATE_DIR": str(folder)}
+            env = {
+                "PYTHONPATH": ROOT,
+                "ZEUS_XCOM": str(folder / "return.json"),
+                "ZEUS_STATE_DIR": str(folder),
+            }
             command = f"{sys.executable} train.py && cat $ZEUS_XCOM"
-            BashOperator(task_id="pod", bash_command=command, env=trial.env | env, append_env=True, cwd=str(folder))
+            BashOperator(
+                task_id="pod",
+                bash_command=command,
+                env=trial.env | env,
+                append_env=True,
+                cwd=str(folder),
+            )
     return dag
 
 
@@ -60,7 +72,8 @@ def main(folder: Path) -> None:
     mixins.figures_of = partial(mixins.figures_of, most_s=60.0)  # type: ignore[assignment]  # a busy machine
     with create_session() as session:
         session.merge(DagBundleModel(name="tests"))
-    dag, bag = all_kinds(folder), DagBag(dag_folder=os.devnull)
+    dag = all_kinds(folder)
+    bag = DagBag(dag_folder=os.devnull)
     bag.bag_dag(dag)
     sync_bag_to_db(bag, "tests", None)
     ended: Any = dag.test()

@@ -38,18 +38,21 @@ SMTP = [{"classpath": "airflow.providers.smtp.notifications.smtp.SmtpNotifier", 
 
 
 class WebhookNotifier(BaseNotifier):
-    """As in docs/alerts.md: posts an event as JSON."""
+    """As in docs/how-to/alerts.md: posts an event as JSON."""
 
     template_fields = ("text",)
 
     def __init__(self, url: str, text: str = "{{ zeus.sentence }}", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.url, self.text = url, text
+        self.url = url
+        self.text = text
 
     def notify(self, context: Any) -> None:
         body = json.dumps({"text": self.text, "event": context["zeus"]}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=4).close()
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            request, timeout=4
+        ).close()
 
 
 class Inbox:
@@ -58,8 +61,11 @@ class Inbox:
     def __init__(self) -> None:
         self.mails: list[tuple[str, list[str], Message]] = []
 
-    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # aiosmtpd asks for this name
-        self.mails.append((envelope.mail_from, envelope.rcpt_tos, message_from_bytes(envelope.content)))
+    # aiosmtpd asks for this name
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        self.mails.append(
+            (envelope.mail_from, envelope.rcpt_tos, message_from_bytes(envelope.content))
+        )
         return "250 OK"
 
 
@@ -153,7 +159,8 @@ def test_a_failing_job_is_mailed_once_until_it_ends(
     def epochs(b: int) -> int:
         return outcome(b)
 
-    dag, states = zeus_dag("zeus_alert_mail", job(batch_sizes=[32]), epochs), []
+    dag = zeus_dag("zeus_alert_mail", job(batch_sizes=[32]), epochs)
+    states = []
     counts = []
     for outcome in outcomes:  # noqa: B007 - epochs() reads it
         states.append(run_dag(dag).state)
@@ -164,14 +171,16 @@ def test_a_failing_job_is_mailed_once_until_it_ends(
     assert (sender, receivers) == (MAIL["from_email"], [MAIL["to"]])
     assert mail["Subject"] == "zeus_alert_mail.train: failing"
     text = text_of(mail)
-    assert "The newest run left no model (trial 1): RuntimeError: disk full &lt;b&gt;." in text
+    assert "The newest run left no model (run 1): RuntimeError: disk full &lt;b&gt;." in text
     assert "https://airflow.example.com/team/dags/zeus_alert_mail/runs/" in text
     (event,) = held("zeus_alert_mail.train")
     assert (event.since, event.kind) == (4, "failing")
 
 
 @pytest.mark.slow
-def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
+def test_a_jobs_own_notifiers_hear_of_it_over_http(
+    run_dag: Any, hook: Hook, refused: dict[str, Any]
+) -> None:
     own = [WebhookNotifier(hook.url), SmtpNotifier(**MAIL)]
     dag = zeus_dag("zeus_alert_http", job(**refused, notify=own))
     assert run_dag(dag).state == "success"
@@ -191,7 +200,9 @@ def test_a_jobs_own_notifiers_hear_of_it_over_http(run_dag: Any, hook: Hook, ref
 
 
 @pytest.mark.slow
-def test_what_raises_changes_no_state_and_is_not_sent_again(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
+def test_what_raises_changes_no_state_and_is_not_sent_again(
+    run_dag: Any, hook: Hook, refused: dict[str, Any]
+) -> None:
     hook.status = 500
     dag = zeus_dag("zeus_alert_again", job(**refused, notify=WebhookNotifier(hook.url)))
     assert run_dag(dag).state == "success"
@@ -218,7 +229,9 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
             ended.append(context["ti"].end_date is not None)
             super().notify(context)
 
-    dag = zeus_dag("zeus_alert_hangs", job(**refused, notify=[Hangs(hook.url), WebhookNotifier(hook.url)]))
+    dag = zeus_dag(
+        "zeus_alert_hangs", job(**refused, notify=[Hangs(hook.url), WebhookNotifier(hook.url)])
+    )
     run = run_dag(dag)
     assert run.state == "success"
     assert ended == [True], "Airflow has the task's state before anything is sent"
@@ -251,7 +264,9 @@ def test_a_try_that_airflow_repeats_sends_nothing(run_dag: Any, hook: Hook) -> N
     def epochs(b: int) -> int:
         return next(outcomes)(b)
 
-    dag = zeus_dag("zeus_alert_retry", job(batch_sizes=[32], notify=WebhookNotifier(hook.url)), epochs)
+    dag = zeus_dag(
+        "zeus_alert_retry", job(batch_sizes=[32], notify=WebhookNotifier(hook.url)), epochs
+    )
     train = dag.get_task("train")
     train.retries, train.retry_delay = 1, timedelta(0)
     assert run_dag(dag).state == "success"
@@ -261,11 +276,15 @@ def test_a_try_that_airflow_repeats_sends_nothing(run_dag: Any, hook: Hook) -> N
 
 
 @pytest.mark.slow
-def test_mapped_tasks_of_a_job_send_an_event_once(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
+def test_mapped_tasks_of_a_job_send_an_event_once(
+    run_dag: Any, hook: Hook, refused: dict[str, Any]
+) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 
     def mapped() -> DAG:
-        with DAG("zeus_alert_mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        with DAG(
+            "zeus_alert_mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)
+        ) as dag:
 
             @task.zeus(job(**refused, notify=[WebhookNotifier(hook.url)]))
             def train(run=None, city=None):
@@ -274,7 +293,9 @@ def test_mapped_tasks_of_a_job_send_an_event_once(run_dag: Any, hook: Hook, refu
             train.expand(city=["ewr", "jfk"])
         return dag
 
-    one, other = (json.dumps(DagSerialization.serialize_dag(mapped()), sort_keys=True) for _ in range(2))
+    one, other = (
+        json.dumps(DagSerialization.serialize_dag(mapped()), sort_keys=True) for _ in range(2)
+    )
     assert one == other, "no new version of the DAG at each parse"
     assert run_dag(mapped()).state == "success"
     assert [body["event"]["kind"] for body in hook.bodies] == [LIMITS]
@@ -290,9 +311,14 @@ def test_a_training_elsewhere_is_told_by_its_teardown(run_dag: Any, hook: Hook) 
     assert "no result" in hook.bodies[0]["text"]
 
 
-def test_a_limit_that_cannot_be_set_is_told(run_dag: Any, hook: Hook, refused: dict[str, Any]) -> None:
+def test_a_limit_that_cannot_be_set_is_told(
+    run_dag: Any, hook: Hook, refused: dict[str, Any]
+) -> None:
     dag = zeus_dag("zeus_alert_limit", job(**refused, notify=WebhookNotifier(hook.url)))
     assert run_dag(dag).state == "success"
     (body,) = hook.bodies
     assert body["event"]["kind"] == LIMITS
-    assert "in the newest run (trial 1): this process may not set it. The newest one ended at 250 W." in body["text"]
+    assert (
+        "in the newest run (run 1): this process may not set it. The newest one ended at 250 W."
+        in body["text"]
+    )

@@ -56,7 +56,11 @@ def test_the_event_says_cost_and_saving_beside_what_the_author_put_there(run_dag
     assert (first["rows"], second["rows"]) == (5000, 5000)
     kept, given_up, last = log_of("zeus_outlets.train")
     zeus = first["zeus"]
-    assert (zeus["batch_size"], zeus["energy_source"], zeus["time_source"]) == (32, "simulated", "simulated")
+    assert (zeus["batch_size"], zeus["energy_source"], zeus["time_source"]) == (
+        32,
+        "simulated",
+        "simulated",
+    )
     assert zeus["energy_j"] == pytest.approx(kept.observation.energy_j)
     assert zeus["power_limit_w"] == kept.observation.power_limit_w
     assert (zeus["saved_source"], zeus["default_batch_size"]) == ("measured", 32)
@@ -66,7 +70,9 @@ def test_the_event_says_cost_and_saving_beside_what_the_author_put_there(run_dag
     assert set(zeus) & {"money", "currency", "co2e_g"} == set(), "no price and no intensity is set"
 
 
-def test_prices_that_are_set_are_there_with_unit_and_source(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_that_are_set_are_there_with_unit_and_source(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in (("PRICE_PER_KWH", "0.3"), ("CURRENCY", "EUR"), ("G_CO2E_PER_KWH", "380")):
         monkeypatch.setenv(f"AIRFLOW__ZEUS__{name}", value)
     model = Asset("model_of_south", uri="s3://models/south")
@@ -86,7 +92,9 @@ def test_prices_that_are_set_are_there_with_unit_and_source(run_dag: Any, monkey
     assert zeus["co2e_source"] == "[zeus] g_co2e_per_kwh"
 
 
-def test_switched_off_the_event_has_nothing_of_ours(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switched_off_the_event_has_nothing_of_ours(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__ZEUS__ENABLED", "False")
     model = Asset("model_of_nowhere", uri="s3://models/nowhere")
     with DAG("zeus_outlets_off", schedule=None, start_date=START) as dag:
@@ -104,11 +112,9 @@ def test_switched_off_the_event_has_nothing_of_ours(run_dag: Any, monkeypatch: p
 @pytest.mark.slow
 def test_a_commands_outlets_and_an_alias_carry_them_too(run_dag: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    plain, named, alias = (
-        Asset("cmd", uri="s3://models/cmd"),
-        Asset("named", uri="s3://models/named"),
-        AssetAlias("any"),
-    )
+    plain = Asset("cmd", uri="s3://models/cmd")
+    named = Asset("named", uri="s3://models/named")
+    alias = AssetAlias("any")
     with DAG("zeus_outlets_more", schedule=None, start_date=START) as dag:
         ZeusCommandOperator(
             task_id="command",
@@ -150,7 +156,9 @@ def test_what_cannot_be_said_fails_no_task(
     assert extras("s3://models/west") == [{}]
 
 
-def test_without_the_log_the_saving_alone_is_absent(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_log_the_saving_alone_is_absent(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("the log cannot be read")
 

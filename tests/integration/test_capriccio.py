@@ -21,7 +21,9 @@ def test_slices_train_in_order_with_the_runs_parameters(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for name in ("transformers", "accelerate"):
-        pytest.importorskip(name, reason=f"{name} is not installed: airflow-provider-zeus[huggingface]")
+        pytest.importorskip(
+            name, reason=f"{name} is not installed: airflow-provider-zeus[huggingface]"
+        )
     monkeypatch.syspath_prepend(str(DAGS))
     monkeypatch.setenv("ZEUS_ATTEMPT_ROOT", str(tmp_path / "attempts"))
     (tmp_path / "model").mkdir()
@@ -33,7 +35,11 @@ def test_slices_train_in_order_with_the_runs_parameters(
     job = replace(zeus_capriccio.JOB, device="simulated:v100/bert_sa", mode="measure", **sizes)
     monkeypatch.setattr(zeus_capriccio, "JOB", job)
     dag = zeus_capriccio.zeus_capriccio()
-    given = {"model": str(write_model(tmp_path / "model", 2)), "accuracy": 0.75, "learning_rate": 1e-2}
+    given = {
+        "model": str(write_model(tmp_path / "model", 2)),
+        "accuracy": 0.75,
+        "learning_rate": 1e-2,
+    }
     runs = [run_dag(dag, run_conf={**given, "slice": number}) for number in (1, 2)]
     assert [run.state for run in runs] == ["success"] * 2
     trials = log_of("zeus_capriccio.train")

@@ -20,7 +20,18 @@ import yaml
 from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
 from airflow_provider_zeus.reports.run_metrics import Metric, job_metrics, trial_metrics
-from tests.dashboard import DAY_S, PROMETHEUS, PROMTOOL, WHY_NOT, asked, chart, draw, openmetrics, panels, prometheus
+from tests.dashboard import (
+    DAY_S,
+    PROMETHEUS,
+    PROMTOOL,
+    WHY_NOT,
+    asked,
+    chart,
+    draw,
+    openmetrics,
+    panels,
+    prometheus,
+)
 from tests.integration.jobs import EPOCHS, job, log_of, zeus_dag
 from tests.receivers import PREFIX, Point, airflow_sends, flush, otlp
 from tests.ui.browser import find_browser
@@ -33,15 +44,21 @@ NAME = re.compile(r"\bairflow_zeus_\w+")
 
 def test_every_metric_and_tag_of_the_dashboard_is_one_that_is_sent() -> None:
     tags = _tags_by_name()
-    for title, target in [(panel["title"], target) for panel in panels() for target in panel["targets"]]:
+    for title, target in [
+        (panel["title"], target) for panel in panels() for target in panel["targets"]
+    ]:
         names = set(NAME.findall(target["expr"]))
         assert names <= set(tags), title
-        used = set(re.findall(r"(\w+)=~", target["expr"])) | set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+        used = set(re.findall(r"(\w+)=~", target["expr"])) | set(
+            re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+        )
         assert all(used <= tags[name] for name in names), title
 
 
 def test_the_alert_rule_of_the_docs_names_what_is_sent(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(groups:.*?)```", METRICS.read_text(encoding="utf-8"), re.DOTALL)
+    (text,) = re.findall(
+        r"```yaml\n(groups:.*?)```", METRICS.read_text(encoding="utf-8"), re.DOTALL
+    )
     ((rule,),) = (group["rules"] for group in yaml.safe_load(text)["groups"])
     (name,) = NAME.findall(rule["expr"])
     (by,) = re.findall(r"sum by \(([^)]*)\)", rule["expr"])
@@ -67,7 +84,9 @@ def _tags_by_name() -> dict[str, set[str]]:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not (PROMETHEUS and PROMTOOL), reason=WHY_NOT)
-def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_panel_shows_what_real_runs_sent(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
     monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
     spec = job(eta=0.7, policy="zeus")
@@ -80,7 +99,8 @@ def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest
             runs.append([p for p in received.points if p.name.startswith(f"{PREFIX}zeus.")])
             received.points.clear()
     log = log_of("energy.train")
-    end_s, range_s = int(time.time()) // DAY_S * DAY_S, RUNS * DAY_S
+    end_s = int(time.time()) // DAY_S * DAY_S
+    range_s = RUNS * DAY_S
     found: dict[str, list[dict[str, Any]]] = {}
     with prometheus(tmp_path, openmetrics(runs, end_s)) as url:
         for panel in panels():
@@ -88,8 +108,12 @@ def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest
     assert [title for title, series in found.items() if not series] == []
 
     (energy,) = found["Energy of all trials"]
-    assert float(energy["value"][1]) == pytest.approx(math.fsum(t.observation.energy_j or 0.0 for t in log))
-    assert sum(float(s["value"][1]) for s in found["Trials by phase and state"]) == pytest.approx(len(log))
+    assert float(energy["value"][1]) == pytest.approx(
+        math.fsum(t.observation.energy_j or 0.0 for t in log)
+    )
+    assert sum(float(s["value"][1]) for s in found["Trials by phase and state"]) == pytest.approx(
+        len(log)
+    )
     (newest,) = found["Energy of the newest trial"]
     assert float(newest["values"][-1][1]) == pytest.approx(log[-1].observation.energy_j)
     believed = {s["metric"]["batch_size"] for s in found["Believed cost of each batch size"]}
@@ -98,4 +122,7 @@ def test_every_panel_shows_what_real_runs_sent(run_dag: Any, monkeypatch: pytest
     if folder := os.environ.get("ZEUS_DASHBOARD"):
         if find_browser().path is None:
             pytest.skip(find_browser().reason)
-        draw([(p["gridPos"]["w"], chart(p, found[p["title"]])) for p in panels()], Path(folder) / "dashboard.png")
+        draw(
+            [(p["gridPos"]["w"], chart(p, found[p["title"]])) for p in panels()],
+            Path(folder) / "dashboard.png",
+        )

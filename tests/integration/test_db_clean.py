@@ -1,4 +1,4 @@
-"""``airflow db clean`` and ``airflow db reset`` in a database that holds the trial log too."""
+"""``airflow db clean`` and ``airflow db reset`` in a database that holds the run log too."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from tests.unit.store.store_kit import request, run
 
 
 def airflow(home: Path, url: str, *command: str) -> None:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")
+    }
     settings = {"AIRFLOW_HOME": str(home), "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": url}
-    done = subprocess.run([*AIRFLOW, *command], env=inherited | settings, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*AIRFLOW, *command], env=inherited | settings, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -29,7 +33,16 @@ def test_every_row_of_the_log_stays(database: str, tmp_path: Path) -> None:
     store.ask(request(2, try_number=2))
     before = store.trials("d.train")
     tomorrow = "2100-01-01T00:00:00+00:00"
-    airflow(tmp_path, database, "db", "clean", "--clean-before-timestamp", tomorrow, "--yes", "--skip-archive")
+    airflow(
+        tmp_path,
+        database,
+        "db",
+        "clean",
+        "--clean-before-timestamp",
+        tomorrow,
+        "--yes",
+        "--skip-archive",
+    )
     assert store.trials("d.train") == before
     airflow(tmp_path, database, "db", "reset", "--yes")
     assert store.trials("d.train") == before

@@ -41,7 +41,12 @@ def start(copy: Path, slices: int, module: str = "demo") -> subprocess.Popen[str
         "PYTHONPATH": f"{copy}{os.pathsep}{ROOT}",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", module], cwd=copy, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-m", module],
+        cwd=copy,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -72,25 +77,33 @@ def started_in(copy: Path) -> list[psutil.Process]:
 
 def test_it_learns_shows_the_costs_goes_on_and_leaves_nothing_running(copy: Path) -> None:
     output = demo(copy, 2)
-    assert [line.split()[1] for line in output.splitlines() if line.startswith(("  1/2", "  2/2"))] == [
+    assert [
+        line.split()[1] for line in output.splitlines() if line.startswith(("  1/2", "  2/2"))
+    ] == [
         "2013-W13",
         "2013-W14",
     ]
     assert "2 runs against" in output
-    first, second = (line for line in output.splitlines() if line.startswith(("1. One line", "2. A second word")))
+    first, second = (
+        line for line in output.splitlines() if line.startswith(("1. One line", "2. A second word"))
+    )
     assert "Wh" in first
     assert "% energy" in second
     assert "SIMULATED V100" in output
     assert "Break-even" in output or "Not even" in output
     assert started_in(copy) == []
-    cached = {path.name: path.stat().st_mtime_ns for path in (copy / ".demo" / "baseline").glob("*.json")}
+    cached = {
+        path.name: path.stat().st_mtime_ns for path in (copy / ".demo" / "baseline").glob("*.json")
+    }
     assert set(cached) == {"2013-W13.json", "2013-W14.json"}
 
     again = demo(copy, 1)
     assert "  1/1  2013-W15" in again
     assert "3 runs against" in again, "the table shows all runs"
     assert "making Airflow's database" not in again
-    after = {path.name: path.stat().st_mtime_ns for path in (copy / ".demo" / "baseline").glob("*.json")}
+    after = {
+        path.name: path.stat().st_mtime_ns for path in (copy / ".demo" / "baseline").glob("*.json")
+    }
     assert {name: after[name] for name in cached} == cached, "the baseline is not trained twice"
     partitions_came_one_per_run_and_were_trained_in_order_one_at_a_time(copy)
 
@@ -103,7 +116,11 @@ def partitions_came_one_per_run_and_were_trained_in_order_one_at_a_time(copy: Pa
         "SELECT partition_key, start_date, end_date, state FROM dag_run "
         "WHERE dag_id = 'zeus_weather_retrain' ORDER BY start_date",
     )
-    assert [key for key, *_ in trained] == [key for _, key in emitted] == ["2013-W13", "2013-W14", "2013-W15"]
+    assert (
+        [key for key, *_ in trained]
+        == [key for _, key in emitted]
+        == ["2013-W13", "2013-W14", "2013-W15"]
+    )
     assert {state for *_, state in trained} == {"success"}
     assert all(before[2] <= after[1] for before, after in pairwise(trained)), "no two at once"
 
@@ -124,13 +141,19 @@ def test_a_killed_demo_stops_all_that_it_started_and_a_reset_forgets_everything(
     while started_in(copy) and time.monotonic() < until_s:
         time.sleep(0.1)
     assert started_in(copy) == []
-    done = subprocess.run([sys.executable, "-m", "demo.reset"], cwd=copy, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "demo.reset"], cwd=copy, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, (copy / ".demo").exists()) == (0, False), done.stderr
 
 
 def test_the_demo_of_levers_shows_one_of_each(copy: Path) -> None:
     output = demo(copy, 1, "demo.levers")
-    runs = {line.split()[1]: line for line in output.splitlines() if line.startswith("  ") and "/3  2013-W" in line}
+    runs = {
+        line.split()[1]: line
+        for line in output.splitlines()
+        if line.startswith("  ") and "/3  2013-W" in line
+    }
     assert list(runs) == ["2013-W14", "2013-W15", "2013-W16"]
     assert "not needed" in runs["2013-W15"]
     assert "at 120 g CO2e/kWh instead of " in runs["2013-W16"]

@@ -25,13 +25,16 @@ def test_the_smallest_example_runs_anywhere_and_says_what_it_lacks(
     sys.modules.pop("zeus_minimal", None)
     import zeus_minimal
 
-    monkeypatch.setattr(zeus_minimal, "JOB", replace(zeus_minimal.JOB, device="none"))  # whatever this machine has
+    # whatever this machine has
+    monkeypatch.setattr(zeus_minimal, "JOB", replace(zeus_minimal.JOB, device="none"))
     dag = zeus_minimal.zeus_minimal()
     with caplog.at_level(logging.WARNING):
         runs = [run_dag(dag) for _ in range(2)]
     assert [run.state for run in runs] == ["success"] * 2
     trials = log_of("zeus_minimal.train")
-    assert [(t.batch_size, t.state.value) for t in trials] == [(32, "converged")] * 2, "a test run explores nothing"
+    assert [(t.batch_size, t.state.value) for t in trials] == [(32, "converged")] * 2, (
+        "a test run explores nothing"
+    )
     for seen in (trial.observation for trial in trials):
         assert (seen.energy_j, seen.energy_source) == (None, None)
         assert seen.metric is not None
@@ -41,4 +44,4 @@ def test_the_smallest_example_runs_anywhere_and_says_what_it_lacks(
         assert "energy_j" in seen.reasons, "why there is no figure"
     path = Path(runs[0].get_task_instance("train").xcom_pull(task_ids="train"))
     assert len(torch.load(path, weights_only=True)["0.weight"]) == 32
-    assert caplog.text.count("on time alone") == len(runs), "once per run"
+    assert caplog.text.count("on time alone") == 1, "at length in the first run"

@@ -36,7 +36,11 @@ def events(run_id: str | None = None) -> list[str]:
 
     with create_session() as session:
         found = session.query(AssetEvent).filter(AssetEvent.source_dag_id == "zeus_weather_slices")
-        return [e.partition_key for e in found.order_by(AssetEvent.id) if run_id in (None, e.source_run_id)]
+        return [
+            e.partition_key
+            for e in found.order_by(AssetEvent.id)
+            if run_id in (None, e.source_run_id)
+        ]
 
 
 def state_of(dag_run: Any) -> str:
@@ -49,7 +53,9 @@ def test_each_run_emits_the_next_slice_until_none_is_left(weather: Any, run_dag:
     assert dag.max_active_runs == 1
     runs = [run_dag(dag) for _ in THREE]
     assert [(r.state, state_of(r)) for r in runs] == [("success", "success")] * 3
-    assert [events(r.run_id) for r in runs] == [[key] for key in THREE], "exactly one partition per run, in order"
+    assert [events(r.run_id) for r in runs] == [[key] for key in THREE], (
+        "exactly one partition per run, in order"
+    )
 
     one_too_many = run_dag(dag)
     assert (one_too_many.state, state_of(one_too_many)) == ("success", "skipped")

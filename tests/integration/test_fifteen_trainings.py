@@ -21,7 +21,9 @@ pytestmark = pytest.mark.slow
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STEPS = 400
-JOB = ZeusJob(device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5)
+JOB = ZeusJob(
+    device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5
+)
 
 
 def data(width: int = 4) -> tuple[Any, Any]:
@@ -126,7 +128,9 @@ def lightning() -> int:
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data()), batch_size=2)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = pl.Trainer(max_epochs=STEPS // 4, accelerator="cpu", **quiet, enable_model_summary=False)
+    trainer = pl.Trainer(
+        max_epochs=STEPS // 4, accelerator="cpu", **quiet, enable_model_summary=False
+    )
     trainer.fit(Module(), loader)
     return int(trainer.global_step)
 
@@ -161,7 +165,8 @@ def accelerated() -> float:
     from accelerate import Accelerator
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data()), batch_size=2)
-    model, accelerator = torch.nn.Linear(4, 1), Accelerator(cpu=True)
+    model = torch.nn.Linear(4, 1)
+    accelerator = Accelerator(cpu=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for _ in range(STEPS // 4):
@@ -236,7 +241,8 @@ def xgboost() -> float:
 def numpy() -> float:
     import numpy as np
 
-    x, weights = np.random.default_rng(0).normal(size=(64, 4)), np.zeros(4)
+    x = np.random.default_rng(0).normal(size=(64, 4))
+    weights = np.zeros(4)
     for _ in range(STEPS):
         weights -= 0.1 * x.T @ (x @ weights - x.sum(1)) / 64
     return round(float(weights.sum()), 6)
@@ -267,8 +273,14 @@ def arguments(function: Callable[..., Any], folder: Path) -> dict[str, str]:
 
 
 def tell(name: str, rung: str, seen: Observation) -> None:
-    limit = f"{seen.limit_found_w:g} -> {seen.power_limit_w:g} W" if seen.limit_found_w else "no limit tuned"
-    print(f"{name}, {rung}: {seen.time_s} s, {seen.energy_j} J, steps {seen.samples}, {limit}; {dict(seen.reasons)}")
+    limit = (
+        f"{seen.limit_found_w:g} -> {seen.power_limit_w:g} W"
+        if seen.limit_found_w
+        else "no limit tuned"
+    )
+    print(
+        f"{name}, {rung}: {seen.time_s} s, {seen.energy_j} J, steps {seen.samples}, {limit}; {dict(seen.reasons)}"
+    )
 
 
 def available(function: Callable[..., Any]) -> None:
@@ -280,7 +292,9 @@ def available(function: Callable[..., Any]) -> None:
         pytest.skip(f"{needed} is not installed")
 
 
-@pytest.mark.parametrize("function", [*STEPS_SEEN, ddp, sklearn, xgboost, numpy, no_training], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [*STEPS_SEEN, ddp, sklearn, xgboost, numpy, no_training], ids=lambda f: f.__name__
+)
 def test_it_is_measured_and_tuned_and_returns_what_it_returns_alone(
     run_dag: Any, tmp_path: Path, function: Callable[..., Any]
 ) -> None:

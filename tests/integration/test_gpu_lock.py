@@ -19,15 +19,22 @@ from tests.integration.jobs import job, log_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
+import sys
 import time
 from airflow_provider_zeus.training.profiling import measurement_windows
 from airflow_provider_zeus.training.run import ZeusRun
 measurement_windows.SETTLE_S = 0.02
+limits_to_measure = int(sys.argv[1])
 def train(run):
     for _ in run.epochs():
-        for _ in range(100):
+        deadline_s = time.monotonic() + 120
+        steps = 0
+        # a busy host needs long to measure a limit
+        while steps < 100 or len(run.progress.present.measured) < limits_to_measure:
+            assert time.monotonic() < deadline_s, "no limit was measured"
             time.sleep(0.001)
             run.step()
+            steps += 1
         run.report(accuracy=1.0)
     return run.batch_size
 ZeusRun.from_env().train(train)
@@ -36,22 +43,30 @@ ZeusRun.from_env().train(train)
 
 @pytest.fixture
 def command_dag(nvml: FakeNvml, tmp_path: Path) -> Any:
-    def build(dag_id: str, **changes: Any) -> DAG:
+    def build(dag_id: str, limits_to_measure: int, **changes: Any) -> DAG:
         script = tmp_path / "script.py"
         script.write_text(SCRIPT)
-        spec = job(device="auto", profile_s=0.01, power_limits_w=[250, 150], **changes)
+        # long enough that a pause of the process between two readings does not hide its power
+        spec = job(device="auto", profile_s=0.5, power_limits_w=[250, 150], **changes)
         with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
             env = {"PYTHONPATH": str(ROOT), **nvml.environment}
-            ZeusCommandOperator(task_id="train", job=spec, command=[sys.executable, str(script)], env=env)
+            ZeusCommandOperator(
+                task_id="train",
+                job=spec,
+                command=[sys.executable, str(script), str(limits_to_measure)],
+                env=env,
+            )
         return dag
 
     return build
 
 
-def test_a_command_trains_under_the_lock_of_its_operator(run_dag: Any, nvml: FakeNvml, command_dag: Any) -> None:
+def test_a_command_trains_under_the_lock_of_its_operator(
+    run_dag: Any, nvml: FakeNvml, command_dag: Any
+) -> None:
     """The operator measures from outside too; its command must not wait for it, nor count it as another training."""
     card = nvml.add(tick_s=0.002, settle_s=0.002)
-    run_dag(command_dag("zeus_lock_command"))
+    run_dag(command_dag("zeus_lock_command", limits_to_measure=2))
     seen = log_of("zeus_lock_command.train")[-1].observation
     assert seen.energy_source == "nvml_counter"
     assert (seen.energy_j or 0) > 0
@@ -70,7 +85,7 @@ def test_a_task_beside_another_training_shares_and_says_so(
         other.write("another training")
         other.flush()
         fcntl.flock(other, fcntl.LOCK_EX)
-        run_dag(command_dag("zeus_lock_shared", gpu_lock="share"))
+        run_dag(command_dag("zeus_lock_shared", limits_to_measure=0, gpu_lock="share"))
     trial = log_of("zeus_lock_shared.train")[-1]
     assert trial.state is State.CONVERGED
     assert trial.observation.energy_j is None

@@ -18,13 +18,15 @@ from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from tests.integration.jobs import SCRIPT, job, log_of, zeus_dag
 
-START, ROOT = datetime(2026, 1, 1, tzinfo=UTC), Path(__file__).parents[2]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ROOT = Path(__file__).parents[2]
 SPEC = {"policy": "knowledge_gradient", "finish_by": timedelta(hours=2), "eta": 1.0}
 
 
 @pytest.fixture(autouse=True)
 def _scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "is_test_run", lambda: False)  # dag.test() stands for a scheduled run here
+    # dag.test() stands for a scheduled run here
+    monkeypatch.setattr(schedule, "is_test_run", lambda: False)
 
 
 def in_two_hours(trial: Trial, begun_s: float) -> bool:
@@ -36,7 +38,8 @@ def in_two_hours(trial: Trial, begun_s: float) -> bool:
 
 
 def test_a_function(run_dag: Any) -> None:
-    dag, begun_s = zeus_dag("zeus_in_time", job(**SPEC)), time.time()
+    dag = zeus_dag("zeus_in_time", job(**SPEC))
+    begun_s = time.time()
     assert [run_dag(dag).state for _ in range(2)] == ["success"] * 2
     log = log_of("zeus_in_time.train")
     assert all(in_two_hours(trial, begun_s) for trial in log)
@@ -49,11 +52,16 @@ def test_a_function(run_dag: Any) -> None:
     assert "95 % of its runs end within" in log[-1].decision.attempts[-1].why
 
 
-def test_a_deadline_that_is_past_trains_and_is_said(run_dag: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deadline_that_is_past_trains_and_is_said(
+    run_dag: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     dag = zeus_dag("zeus_too_late", job(**SPEC | {"finish_by": "2020-01-01 06:00"}))
     assert [run_dag(dag).state for _ in range(2)] == ["success"] * 2
     assert any("ZeusJob.finish_by = '2020-01-01 06:00'" in r.getMessage() for r in caplog.records)
-    assert "No known batch size ends in time" in log_of("zeus_too_late.train")[-1].decision.attempts[-1].why
+    assert (
+        "No known batch size ends in time"
+        in log_of("zeus_too_late.train")[-1].decision.attempts[-1].why
+    )
 
 
 def test_a_command(run_dag: Any, tmp_path: Path) -> None:
@@ -74,8 +82,15 @@ def test_a_command(run_dag: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_any_operator(run_dag: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    own = {"PYTHONPATH": str(ROOT), "ZEUS_XCOM": str(tmp_path / "return.json"), "ZEUS_STATE_DIR": str(tmp_path)}
-    with DAG("zeus_in_time_trial", schedule=None, start_date=START) as dag, ZeusTrial(job(**SPEC)) as trial:
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "ZEUS_XCOM": str(tmp_path / "return.json"),
+        "ZEUS_STATE_DIR": str(tmp_path),
+    }
+    with (
+        DAG("zeus_in_time_trial", schedule=None, start_date=START) as dag,
+        ZeusTrial(job(**SPEC)) as trial,
+    ):
         BashOperator(
             task_id="train",
             bash_command=f"{sys.executable} train.py && cat $ZEUS_XCOM",
@@ -92,12 +107,16 @@ def test_any_operator(run_dag: Any, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("asks_briefly")
 @pytest.mark.slow
-def test_without_the_store_the_default_keeps_the_deadline(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_store_the_default_keeps_the_deadline(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from airflow_provider_zeus.operators import recurrence
 
     plans: list[Any] = []
     plan_of = recurrence.plan_of
-    monkeypatch.setattr(recurrence, "plan_of", lambda *a, **k: plans.append(plan_of(*a, **k)) or plans[-1])
+    monkeypatch.setattr(
+        recurrence, "plan_of", lambda *a, **k: plans.append(plan_of(*a, **k)) or plans[-1]
+    )
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgresql://nobody@127.0.0.1:1/none")
     assert run_dag(zeus_dag("zeus_in_time_alone", job(**SPEC))).state == "success"
     assert plans[0].attempts[0].in_time.finish_by_s > time.time() + 3600

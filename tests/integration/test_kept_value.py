@@ -15,10 +15,9 @@ from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.external_meter import ExternalMeter
 from airflow_provider_zeus.operators.trial import ZeusTrial
-from tests.integration.jobs import job, log_of, loop
+from tests.integration.jobs import job, log_of, loop, of_script
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
@@ -57,19 +56,6 @@ def of_function(dag_id: str, body: Callable[[Any], Any], **spec: Any) -> DAG:
             return body(run)
 
         train()
-    return dag
-
-
-def of_script(dag_id: str, folder: Path, code: str, **spec: Any) -> DAG:
-    (folder / "train.py").write_text(code)
-    with DAG(dag_id, schedule=None, start_date=START) as dag:
-        ZeusCommandOperator(
-            task_id="train",
-            job=job(**spec),
-            command=[sys.executable, "train.py"],
-            env={"PYTHONPATH": str(ROOT)},
-            cwd=str(folder),
-        )
     return dag
 
 
@@ -113,7 +99,9 @@ def test_a_try_that_skips_the_task_skips_it(run_dag: Any) -> None:
         pytest.param(RAISES, BY_LOOP_ALONE, id="raises-epochs() alone"),
         pytest.param(KILLED, IN_ONE_PROCESS, id="killed"),
         pytest.param(RAISES, IN_ONE_PROCESS, id="raises-train(fn)", marks=pytest.mark.slow),
-        pytest.param(REPORTS_NAN, BY_LOOP_ALONE, id="nan-epochs() alone", marks=pytest.mark.nightly),
+        pytest.param(
+            REPORTS_NAN, BY_LOOP_ALONE, id="nan-epochs() alone", marks=pytest.mark.nightly
+        ),
     ],
 )
 @pytest.mark.slow
@@ -121,24 +109,28 @@ def test_a_script_whose_try_fails_is_followed_by_the_incumbent(
     run_dag: Any, tmp_path: Path, code: str, fails: str
 ) -> None:
     name = f"zeus_script_{'one' if code is IN_ONE_PROCESS else 'loop'}_{[RAISES, REPORTS_NAN, KILLED].index(fails)}"
-    dag = of_script(name, tmp_path, code.format(fails=fails))
+    dag = of_script(name, tmp_path, code.format(fails=fails), job())
     runs = [run_dag(dag), run_dag(dag)]
     assert [run.state for run in runs] == ["success", "success"]
     assert value_of(runs[1]) == "kept 32"
     assert states(name) == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
 
 
-def test_a_script_that_knows_nothing_of_us_is_started_again_with_the_incumbent(run_dag: Any, tmp_path: Path) -> None:
-    dag = of_script("zeus_unaware", tmp_path, UNAWARE, device="none", eta=0.0)
+def test_a_script_that_knows_nothing_of_us_is_started_again_with_the_incumbent(
+    run_dag: Any, tmp_path: Path
+) -> None:
+    dag = of_script("zeus_unaware", tmp_path, UNAWARE, job(device="none", eta=0.0))
     assert [run_dag(dag).state for _ in range(2)] == ["success", "success"]
     assert states("zeus_unaware") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
 
 
 @pytest.mark.slow
-def test_a_try_that_ends_well_without_its_result_is_not_started_again(run_dag: Any, tmp_path: Path) -> None:
+def test_a_try_that_ends_well_without_its_result_is_not_started_again(
+    run_dag: Any, tmp_path: Path
+) -> None:
     """It may have saved its model: the incumbent's would overwrite it."""
     leaves = "print('saved', run.batch_size, flush=True); os._exit(0)"
-    dag = of_script("zeus_no_result", tmp_path, IN_ONE_PROCESS.format(fails=leaves))
+    dag = of_script("zeus_no_result", tmp_path, IN_ONE_PROCESS.format(fails=leaves), job())
     assert [run_dag(dag).state for _ in range(2)] == ["success", "success"]
     assert states("zeus_no_result") == [(32, "converged", 1), (16, "failed", 1)]
 
@@ -149,7 +141,7 @@ def test_a_device_that_fails_costs_no_command_its_value(
     def lost(*_: object) -> None:
         raise RuntimeError("GPU is lost")
 
-    dag = of_script("zeus_lost_device", tmp_path, UNAWARE, device="none", eta=0.0)
+    dag = of_script("zeus_lost_device", tmp_path, UNAWARE, job(device="none", eta=0.0))
     monkeypatch.setattr(ExternalMeter, "observation", lost)
     monkeypatch.setattr(ExternalMeter, "point", lost)
     assert run_dag(dag).state == "success"
@@ -158,7 +150,9 @@ def test_a_device_that_fails_costs_no_command_its_value(
 
 @pytest.mark.nightly
 def test_a_strict_job_fails_with_its_try(run_dag: Any, tmp_path: Path) -> None:
-    dag = of_script("zeus_strict_script", tmp_path, IN_ONE_PROCESS.format(fails=RAISES), strict=True)
+    dag = of_script(
+        "zeus_strict_script", tmp_path, IN_ONE_PROCESS.format(fails=RAISES), job(strict=True)
+    )
     assert [run_dag(dag).state for _ in range(2)] == ["success", "failed"]
     assert states("zeus_strict_script") == [(32, "converged", 1), (16, "failed", 1)]
 
@@ -192,7 +186,8 @@ def test_a_pod_that_dies_in_its_try_is_retried_with_the_default_alone(
 @pytest.mark.slow
 def test_what_runs_before_the_kept_value_never_runs_after_it(run_dag: Any, tmp_path: Path) -> None:
     """A function that clears its folder when it begins, and saves in ``finally``: what is there is the kept model."""
-    out, calls = tmp_path / "out", []
+    out = tmp_path / "out"
+    calls = []
 
     def train(run: Any) -> str:
         out.mkdir(exist_ok=True)

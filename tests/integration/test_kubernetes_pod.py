@@ -41,20 +41,30 @@ class Example:
     """The example's DAG on a cluster whose worker and pods share a folder."""
 
     def __init__(self, folder: Path, run_dag: Callable[..., Any]) -> None:
-        self.dies, self._run_dag = folder / "dies", run_dag  # a file: while it exists the next training is killed
-        code = TRAIN.replace("STATE_DIR", repr(str(folder / "state"))).replace("DIES", repr(str(self.dies)))
+        # a file: while it exists the next training is killed
+        self.dies = folder / "dies"
+        self._run_dag = run_dag
+        code = TRAIN.replace("STATE_DIR", repr(str(folder / "state"))).replace(
+            "DIES", repr(str(self.dies))
+        )
         (folder / "train.py").write_text(code)
         self.cluster = FakeKubernetes(folder, {"/app/train.py": folder / "train.py"})
         source = (ROOT / "dags" / "zeus_kubernetes.py").read_text()
         assert source.count('"/shared/zeus"') == 1
         module = ModuleType("zeus_kubernetes_here")
         module.__file__ = str(ROOT / "dags" / "zeus_kubernetes.py")
-        source = source.replace("/shared/zeus", str(folder / "results")).replace('"zeus_kubernetes"', repr(folder.name))
+        source = source.replace("/shared/zeus", str(folder / "results")).replace(
+            '"zeus_kubernetes"', repr(folder.name)
+        )
         exec(source, module.__dict__)
         self.dag = module.dag
         pod = self.dag.get_task("train")
-        pod.config_file, pod.in_cluster, pod.pool = str(self.cluster.kube_config), False, "default_pool"
-        pod.retry_delay, pod.startup_check_interval_seconds, pod.startup_timeout_seconds = timedelta(0), 1, 120
+        pod.config_file = str(self.cluster.kube_config)
+        pod.in_cluster = False
+        pod.pool = "default_pool"
+        pod.retry_delay = timedelta(0)
+        pod.startup_check_interval_seconds = 1
+        pod.startup_timeout_seconds = 120
 
     def run(self) -> str:
         return str(self._run_dag(self.dag).state)

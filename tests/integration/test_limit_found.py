@@ -1,4 +1,4 @@
-"""The limit found, from one run to the next through the trial log."""
+"""The limit found, from one run to the next through the run log."""
 
 from __future__ import annotations
 
@@ -35,15 +35,23 @@ def test_a_lower_limit_that_an_admin_set_between_two_runs_stays(run_dag: Any, gp
     assert log_of("zeus_admin.train")[-1].observation.limit_found_w == 150.0
 
 
-def only_a_heartbeat(store: SqlStore, key: TrialKey, state: State, report: Report, **_: Any) -> Trial:
+def only_a_heartbeat(
+    store: SqlStore, key: TrialKey, state: State, report: Report, **_: Any
+) -> Trial:
     """In place of ``SqlStore.tell``: what the log holds of a run that died before its end."""
     store.heartbeat(key, report)
-    return next(trial for job_id in store.jobs() for trial in store.trials(job_id) if trial.key == key)
+    return next(
+        trial for job_id in store.jobs() for trial in store.trials(job_id) if trial.key == key
+    )
 
 
 @pytest.mark.parametrize(("by_admin_w", "found_w"), [(None, 250.0), (150.0, 150.0)])
 def test_what_a_killed_run_left_behind_does_not_become_the_limit_found(
-    run_dag: Any, gpu: Any, monkeypatch: pytest.MonkeyPatch, by_admin_w: float | None, found_w: float
+    run_dag: Any,
+    gpu: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    by_admin_w: float | None,
+    found_w: float,
 ) -> None:
     """A container that dies with its guardian and its records: the log alone remembers the limit found."""
     name = f"zeus_killed_{found_w:g}"

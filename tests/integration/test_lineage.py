@@ -15,13 +15,17 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("airflow.providers.openlineage", reason="OpenLineage's provider is not installed")
+pytest.importorskip(
+    "airflow.providers.openlineage", reason="OpenLineage's provider is not installed"
+)
 
 from jsonschema import Draft202012Validator
 
 import airflow_provider_zeus
 
-SCHEMA = json.loads((Path(airflow_provider_zeus.__file__).parent / "schemas/1-0-0/ZeusRunFacet.json").read_text())
+SCHEMA = json.loads(
+    (Path(airflow_provider_zeus.__file__).parent / "schemas/1-0-0/ZeusRunFacet.json").read_text()
+)
 ROOT = Path(__file__).parents[2]
 
 
@@ -35,7 +39,11 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+                body = (
+                    gzip.decompress(body)
+                    if self.headers.get("Content-Encoding") == "gzip"
+                    else body
+                )
                 took.append(json.loads(body))
                 self.send_response(201)
                 self.end_headers()
@@ -61,18 +69,31 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.mark.slow
-def test_the_events_of_every_operator_carry_the_facet(airflow_home: Path, receiver: Receiver, tmp_path: Path) -> None:
-    own = {"AIRFLOW__OPENLINEAGE__TRANSPORT": receiver.transport, "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120"}
+def test_the_events_of_every_operator_carry_the_facet(
+    airflow_home: Path, receiver: Receiver, tmp_path: Path
+) -> None:
+    own = {
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": receiver.transport,
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",
+    }
     command = [sys.executable, "-m", "tests.integration.lineage_dags", str(tmp_path)]
     env = {**os.environ, **own, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(
+        command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
+    )
     assert "state failed" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     ended = {
-        event["job"]["name"].removeprefix("zeus_lineage."): (event["eventType"], event["run"]["facets"])
+        event["job"]["name"].removeprefix("zeus_lineage."): (
+            event["eventType"],
+            event["run"]["facets"],
+        )
         for event in receiver.events
-        if event["eventType"] in ("COMPLETE", "FAIL") and event["job"]["name"].startswith("zeus_lineage.")
+        if event["eventType"] in ("COMPLETE", "FAIL")
+        and event["job"]["name"].startswith("zeus_lineage.")
     }
-    facets = {name: facets["zeus_cost"] for name, (_, facets) in ended.items() if "zeus_cost" in facets}
+    facets = {
+        name: facets["zeus_cost"] for name, (_, facets) in ended.items() if "zeus_cost" in facets
+    }
     assert set(facets) == {"decorated", "mapped", "fails", "command", "zeus_tell"}
     assert ended["fails"][0] == "FAIL"
     for name, facet in facets.items():

@@ -18,7 +18,10 @@ PASSWORD = "tr0ub4dor-Masked"
 
 @pytest.fixture
 def dbx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_DBX", json.dumps({"conn_type": "postgres", "host": "db", "password": PASSWORD}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_DBX",
+        json.dumps({"conn_type": "postgres", "host": "db", "password": PASSWORD}),
+    )
 
 
 @pytest.mark.usefixtures("dbx")
@@ -28,14 +31,17 @@ def test_the_reason_of_a_function_that_raises_with_an_address(run_dag: Any) -> N
         @task.zeus(job())
         def train(run):
             address = BaseHook.get_connection("dbx").get_uri()
-            raise ValueError("x" * 470 + f" {address}")  # the cut of a reason must not leave a part of it
+            # the cut of a reason must not leave a part of it
+            raise ValueError("x" * 470 + f" {address}")
 
         train()
     result = run_dag(dag)
     assert result.state == "failed"
     (trial,) = log_of("masked_function.train")
     assert str(trial.reason).startswith("ValueError: ")
-    xcom = json.dumps(result.get_task_instance("train").xcom_pull(task_ids="train", key="zeus_cost"))
+    xcom = json.dumps(
+        result.get_task_instance("train").xcom_pull(task_ids="train", key="zeus_cost")
+    )
     for said in (str(trial.reason), xcom):
         assert PASSWORD[:8] not in said
     assert "***" in str(trial.reason)

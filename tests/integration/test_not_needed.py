@@ -67,20 +67,28 @@ def test_a_function_keeps_an_earlier_model_and_what_stands_downstream_runs(run_d
     runs = [run_dag(dag) for _ in range(5)]
     assert [r.state for r in runs] == ["success"] * 5
     first, bad, again = (f"model of {runs[i].run_id}" for i in (0, 2, 4))
-    assert seen == [first, first, bad, bad, again], "not needed, below the target, not needed, retrain_every"
+    assert seen == [first, first, bad, bad, again], (
+        "not needed, below the target, not needed, retrain_every"
+    )
     trained = [s for s in states("zeus_whether.train") if s != "given_up"]
     assert trained == ["converged", "not_needed", "converged", "not_needed", "converged"]
     assert xcom(runs[1], "zeus_decision")["not_needed"] is True
     assert "not_needed" not in xcom(runs[2], "zeus_decision")
     cost = xcom(runs[1], "zeus_cost")
-    assert (cost["not_needed"], cost["energy_j"], cost["attempts"][0]["state"]) == (True, None, "not_needed")
+    assert (cost["not_needed"], cost["energy_j"], cost["attempts"][0]["state"]) == (
+        True,
+        None,
+        "not_needed",
+    )
     assert "returned" not in json.dumps(cost)
     log = log_of("zeus_whether.train")
     known = open_store().profile("zeus_whether.train", log[0].observation.where, "1")
     found = saving(as_dataset(log, spec), rng=random.Random(1), profiles=known)
     idle = [s for s in found.steps if s.run.not_needed]
     assert len(idle) == 2
-    assert all(s.spent == 0 and (s.baseline.value or 0) > 0 for s in idle), "each saved what the default would cost"
+    assert all(s.spent == 0 and (s.baseline.value or 0) > 0 for s in idle), (
+        "each saved what the default would cost"
+    )
 
 
 def test_a_command_keeps_an_earlier_model(run_dag: Any, tmp_path: Path) -> None:
@@ -93,7 +101,8 @@ def test_a_command_keeps_an_earlier_model(run_dag: Any, tmp_path: Path) -> None:
             env={"PYTHONPATH": str(ROOT)},
             cwd=str(tmp_path),
         )
-    first, second = run_dag(dag), run_dag(dag)
+    first = run_dag(dag)
+    second = run_dag(dag)
     assert (first.state, second.state) == ("success", "success")
     assert states("zeus_whether_command.train") == ["converged", "not_needed"]
     assert xcom(second, "return_value") == "{'model': 'model-32'}"
@@ -102,8 +111,15 @@ def test_a_command_keeps_an_earlier_model(run_dag: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_any_operator_keeps_an_earlier_model(run_dag: Any, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    own = {"PYTHONPATH": str(ROOT), "ZEUS_XCOM": str(tmp_path / "return.json"), "ZEUS_STATE_DIR": str(tmp_path)}
-    with DAG("zeus_whether_trial", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "ZEUS_XCOM": str(tmp_path / "return.json"),
+        "ZEUS_STATE_DIR": str(tmp_path),
+    }
+    with (
+        DAG("zeus_whether_trial", schedule=None, start_date=START) as dag,
+        ZeusTrial(job()) as trial,
+    ):
         BashOperator(
             task_id="train",
             bash_command=f"{sys.executable} train.py && cat $ZEUS_XCOM",

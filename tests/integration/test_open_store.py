@@ -1,4 +1,4 @@
-"""One trial log from everywhere: a task of a real scheduler, the api-server, the command line, a bare process.
+"""One run log from everywhere: a task of a real scheduler, the api-server, the command line, a bare process.
 
 The Connection lies in the environment or in Airflow's database; the executor is one that runs tasks elsewhere.
 """
@@ -20,7 +20,9 @@ from tests.system.servers import Site, airflow, wait_until
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
 
-IN_ENVIRONMENT, IN_DATABASE, NOWHERE = "zeus_default", "zeus_in_database", "zeus_nowhere"
+IN_ENVIRONMENT = "zeus_default"
+IN_DATABASE = "zeus_in_database"
+NOWHERE = "zeus_nowhere"
 PASSWORD = "s3cr3t/p@ss"
 
 READ = """
@@ -82,7 +84,8 @@ class Log:
     """What every reader must say of one Connection."""
 
     def __init__(self, identity: str, trials: list[list[Any]]) -> None:
-        self.identity, self.trials = identity, trials
+        self.identity = identity
+        self.trials = trials
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +98,13 @@ def fields(url: str) -> dict[str, Any]:
     """A Connection as people fill it in."""
     there = sa.make_url(url)
     host = str(there.query.get("host", there.host))
-    return {"conn_type": "zeus", "host": host, "schema": there.database, "login": there.username, "password": PASSWORD}
+    return {
+        "conn_type": "zeus",
+        "host": host,
+        "schema": there.database,
+        "login": there.username,
+        "password": PASSWORD,
+    }
 
 
 class Everywhere(Site):
@@ -106,7 +115,13 @@ class Everywhere(Site):
     def process(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *arguments]
         return subprocess.run(
-            command, env=self.env | env, cwd=self.home, capture_output=True, text=True, timeout=300, check=False
+            command,
+            env=self.env | env,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
 
     def task_log(self, dag_id: str, run_id: str) -> str:
@@ -115,7 +130,9 @@ class Everywhere(Site):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, databases: dict[str, str]) -> Iterator[Everywhere]:
+def site(
+    tmp_path_factory: pytest.TempPathFactory, databases: dict[str, str]
+) -> Iterator[Everywhere]:
     home = tmp_path_factory.mktemp("airflow")
     for folder, files in {
         "dags": {"opens.py": DAGS},
@@ -133,7 +150,9 @@ def site(tmp_path_factory: pytest.TempPathFactory, databases: dict[str, str]) ->
     with airflow(home, **settings) as running:
         site = Everywhere(running.api.url, home)
         site.env = servers._environment(home, int(running.api.url.rpartition(":")[2])) | settings
-        site.api.post("connections", {"connection_id": IN_DATABASE, **fields(databases[IN_DATABASE])})
+        site.api.post(
+            "connections", {"connection_id": IN_DATABASE, **fields(databases[IN_DATABASE])}
+        )
         for conn_id in (IN_ENVIRONMENT, IN_DATABASE):
             done = site.process("-m", "airflow", "zeus", "db", "upgrade", "--conn-id", conn_id)
             assert "(new)" in done.stdout, done.stderr
@@ -147,14 +166,18 @@ def run(request: pytest.FixtureRequest, site: Everywhere) -> tuple[str, Log]:
     conn_id = str(request.param)
     run_id = site.trigger(conn_id)
     assert site.wait_for_run(conn_id, run_id, 120) == "success", site.task_log(conn_id, run_id)
-    read = site.api.get(f"dags/{conn_id}/dagRuns/{servers.part(run_id)}/taskInstances/read/xcomEntries/return_value")
+    read = site.api.get(
+        f"dags/{conn_id}/dagRuns/{servers.part(run_id)}/taskInstances/read/xcomEntries/return_value"
+    )
     ti_id = site.task(conn_id, run_id, "train")["id"]
     log = Log(*(read["value"] if not isinstance(read["value"], str) else json.loads(read["value"])))
     assert log.trials == [[ti_id, 1, 1]], "the trial of the task that trained"
     return conn_id, log
 
 
-def test_a_task_finds_the_log_of_its_connection(run: tuple[str, Log], databases: dict[str, str]) -> None:
+def test_a_task_finds_the_log_of_its_connection(
+    run: tuple[str, Log], databases: dict[str, str]
+) -> None:
     conn_id, log = run
     there = sa.make_url(databases[conn_id])
     assert log.identity.startswith(f"postgresql://{there.host or ''}")
@@ -180,7 +203,17 @@ def test_the_cost_page_finds_the_same(site: Everywhere, run: tuple[str, Log]) ->
 
 def test_the_command_line_finds_the_same(site: Everywhere, run: tuple[str, Log]) -> None:
     conn_id, log = run
-    done = site.process("-m", "airflow", "zeus", "export", f"{conn_id}.train", "--format", "json", "--conn-id", conn_id)
+    done = site.process(
+        "-m",
+        "airflow",
+        "zeus",
+        "export",
+        f"{conn_id}.train",
+        "--format",
+        "json",
+        "--conn-id",
+        conn_id,
+    )
     assert done.returncode == 0, done.stderr
     lines = map(json.loads, done.stdout[done.stdout.index('{"format"') :].splitlines())
     rows = [trial for line in lines if "run" in line for trial in line["run"]["trials"]]
@@ -189,7 +222,9 @@ def test_the_command_line_finds_the_same(site: Everywhere, run: tuple[str, Log])
 
 
 @pytest.mark.parametrize("context", ["", "server", "client"])
-def test_a_bare_process_finds_the_same(site: Everywhere, run: tuple[str, Log], context: str) -> None:
+def test_a_bare_process_finds_the_same(
+    site: Everywhere, run: tuple[str, Log], context: str
+) -> None:
     """Outside server context Airflow's own look-up does not see its database."""
     conn_id, log = run
     code = f"import json\nfrom log_reader import read\nprint('READ', json.dumps(read('{conn_id}', '{conn_id}.train')))"
@@ -198,10 +233,14 @@ def test_a_bare_process_finds_the_same(site: Everywhere, run: tuple[str, Log], c
     assert json.loads(done.stdout.partition("READ ")[2]) == [log.identity, log.trials]
 
 
-def test_without_a_connection_a_far_task_trains_at_its_default_and_says_what_to_do(site: Everywhere) -> None:
+def test_without_a_connection_a_far_task_trains_at_its_default_and_says_what_to_do(
+    site: Everywhere,
+) -> None:
     run_id = site.trigger(NOWHERE)
     assert site.wait_for_run(NOWHERE, run_id, 120) == "success"
-    value = site.api.get(f"dags/{NOWHERE}/dagRuns/{servers.part(run_id)}/taskInstances/train/xcomEntries/return_value")
+    value = site.api.get(
+        f"dags/{NOWHERE}/dagRuns/{servers.part(run_id)}/taskInstances/train/xcomEntries/return_value"
+    )
     assert int(value["value"]) == 32
     said = site.task_log(NOWHERE, run_id)
     assert "default batch size 32" in said

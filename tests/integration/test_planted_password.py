@@ -27,7 +27,11 @@ DEAD = f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus?sslpassword={PLANTED}"
 
 
 @pytest.fixture(params=["reachable", "unreachable", "misread", "strict and unreachable"])
-def site(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:  # noqa: F811
+def site(
+    request: pytest.FixtureRequest,
+    home: Path,  # noqa: F811  a fixture
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[str]:
     """The Connection with the password in it, and Variables and an environment with it."""
     from airflow_provider_zeus.store.sql.store import SqlStore
     from airflow_provider_zeus.store.variables.airflow import AirflowVariables
@@ -78,7 +82,13 @@ def test_a_planted_password_is_found_nowhere(
     out = capsys.readouterr()
     said["streams"] = out.out + out.err
     said["xcoms and fields"] = "\n".join(_rows())
-    for command in (["doctor"], ["doctor", "--json"], ["jobs", "list"], ["repair"], ["trials", "list", "x"]):
+    for command in (
+        ["doctor"],
+        ["doctor", "--json"],
+        ["jobs", "list"],
+        ["repair"],
+        ["runs", "list", "x"],
+    ):
         done = zeus(*command)
         said[f"airflow zeus {' '.join(command)}"] = done.out + done.err
     for path in [*data_routes(), "/zeus/page"]:
@@ -86,7 +96,11 @@ def test_a_planted_password_is_found_nowhere(
         said[path] = answer.text + str(answer.headers)
     said["hook"] = str(_hook())
     for folder in (airflow_home / "zeus", tmp_path):
-        said |= {str(p): p.read_bytes().decode(errors="replace") for p in folder.rglob("*.json*") if p.is_file()}
+        said |= {
+            str(p): p.read_bytes().decode(errors="replace")
+            for p in folder.rglob("*.json*")
+            if p.is_file()
+        }
     said["log"] = caplog.text
 
     assert len(said["log"]) > 100

@@ -15,7 +15,7 @@ from airflow.sdk import DAG, task
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.operators.trial import ZeusTrial
-from tests.integration.jobs import job, log_of
+from tests.integration.jobs import job, log_of, of_script
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
@@ -92,24 +92,13 @@ def test_fifteen_runs_of_a_function(run_dag: Any, tmp_path: Path, policy: str, h
                 broken = run.batch_size == 64 and (tmp_path / "broken").exists()
                 if broken and how == "raises":
                     raise ValueError("Expected more than 1 value per channel when training")
-                run.report(accuracy=float("nan") if broken else 0.9 * (epoch + 1) / EPOCHS[run.batch_size])
+                run.report(
+                    accuracy=float("nan") if broken else 0.9 * (epoch + 1) / EPOCHS[run.batch_size]
+                )
             return run.batch_size
 
         train()
     play(run_dag, dag, tmp_path)
-
-
-def of_script(dag_id: str, folder: Path, code: str, **changes: Any) -> DAG:
-    (folder / "train.py").write_text(code)
-    with DAG(dag_id, schedule=None, start_date=START) as dag:
-        ZeusCommandOperator(
-            task_id="train",
-            job=spec(**changes),
-            command=[sys.executable, "train.py"],
-            env={"PYTHONPATH": str(ROOT)},
-            cwd=str(folder),
-        )
-    return dag
 
 
 @POLICIES
@@ -123,12 +112,18 @@ def of_script(dag_id: str, folder: Path, code: str, **changes: Any) -> DAG:
     ],
 )
 @pytest.mark.slow
-def test_fifteen_runs_of_a_command(run_dag: Any, tmp_path: Path, policy: str, name: str, code: str) -> None:
-    play(run_dag, of_script(f"zeus_relief_{name}_{policy}", tmp_path, code, policy=policy), tmp_path)
+def test_fifteen_runs_of_a_command(
+    run_dag: Any, tmp_path: Path, policy: str, name: str, code: str
+) -> None:
+    play(
+        run_dag,
+        of_script(f"zeus_relief_{name}_{policy}", tmp_path, code, spec(policy=policy)),
+        tmp_path,
+    )
 
 
 def test_fifteen_runs_of_a_command_that_knows_nothing_of_us(run_dag: Any, tmp_path: Path) -> None:
-    dag = of_script("zeus_relief_unaware", tmp_path, UNAWARE, device="none", eta=0.0)
+    dag = of_script("zeus_relief_unaware", tmp_path, UNAWARE, spec(device="none", eta=0.0))
     (tmp_path / "broken").touch()
     for _ in range(RUNS):
         assert run_dag(dag).state == "success"
@@ -136,10 +131,15 @@ def test_fifteen_runs_of_a_command_that_knows_nothing_of_us(run_dag: Any, tmp_pa
     assert {t.batch_size for t in trials if t.state is State.FAILED} == {64}
 
 
-@pytest.mark.parametrize(("ends", "follows"), [("kill -TERM $$", False), ("kill -KILL $$", True), ("exit 3", True)])
-def test_a_command_that_is_stopped_is_followed_by_nothing(run_dag: Any, ends: str, follows: bool) -> None:
+@pytest.mark.parametrize(
+    ("ends", "follows"), [("kill -TERM $$", False), ("kill -KILL $$", True), ("exit 3", True)]
+)
+def test_a_command_that_is_stopped_is_followed_by_nothing(
+    run_dag: Any, ends: str, follows: bool
+) -> None:
     name = f"zeus_relief_{'_'.join(ends.split()[:2]).replace('-', '')}"
-    unreached = spec("knowledge_gradient", max_epochs=3, device="none", eta=0.0)  # so 64 is tried alone
+    # so 64 is tried alone
+    unreached = spec("knowledge_gradient", max_epochs=3, device="none", eta=0.0)
     says = """echo '{"accuracy": 0.5, "epochs": 3}'"""
     with DAG(name, schedule=None, start_date=START) as dag:
         command = f"[ $ZEUS_BATCH_SIZE = 64 ] && {ends}; {says}"
@@ -149,11 +149,13 @@ def test_a_command_that_is_stopped_is_followed_by_nothing(run_dag: Any, ends: st
     assert [(t.batch_size, t.state.value) for t in log_of(f"{name}.train")] == expected
 
 
-def test_an_error_outside_of_the_epochs_of_a_command_is_its_authors(run_dag: Any, tmp_path: Path) -> None:
+def test_an_error_outside_of_the_epochs_of_a_command_is_its_authors(
+    run_dag: Any, tmp_path: Path
+) -> None:
     begins = "    for epoch in run.epochs():"
     fails = "    if run.batch_size == 64 and Path('broken').exists(): raise OSError('no data')"
     code = BY_LOOP_ALONE.replace("FAILS", "pass").replace(begins, f"{fails}\n{begins}")
-    dag = of_script("zeus_relief_authors", tmp_path, code)
+    dag = of_script("zeus_relief_authors", tmp_path, code, spec())
     for _ in range(GOOD_RUNS):
         assert run_dag(dag).state == "success"
     (tmp_path / "broken").touch()
@@ -163,7 +165,9 @@ def test_an_error_outside_of_the_epochs_of_a_command_is_its_authors(run_dag: Any
 
 
 @pytest.mark.slow
-def test_a_pod_that_dies_at_the_best_size_is_retried_with_the_default(run_dag: Any, tmp_path: Path) -> None:
+def test_a_pod_that_dies_at_the_best_size_is_retried_with_the_default(
+    run_dag: Any, tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(IN_ONE_PROCESS.replace("FAILS", KILLED))
     with (
         DAG("zeus_relief_pod", schedule=None, start_date=START) as dag,
@@ -184,4 +188,10 @@ def test_a_pod_that_dies_at_the_best_size_is_retried_with_the_default(run_dag: A
     before = len(log_of("zeus_relief_pod.train"))
     assert [run_dag(dag).state for _ in range(3)] == ["success"] * 3
     after = [(t.batch_size, t.state.value) for t in log_of("zeus_relief_pod.train")[before:]]
-    assert after == [(64, "failed"), (32, "converged"), (64, "failed"), (32, "converged"), (32, "converged")]
+    assert after == [
+        (64, "failed"),
+        (32, "converged"),
+        (64, "failed"),
+        (32, "converged"),
+        (32, "converged"),
+    ]

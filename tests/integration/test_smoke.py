@@ -28,7 +28,7 @@ def test_a_dag_with_the_decorator_its_trial_and_the_commands(
     (trial,) = log_of("smoke.train")
     assert trial.state.value == "converged"
 
-    assert zeus("trials", "smoke.train").status == 0
+    assert zeus("runs", "smoke.train").status == 0
     assert zeus("doctor").out.startswith(("OK", "warning")), "no error for this version"
 
 

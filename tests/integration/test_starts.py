@@ -40,10 +40,14 @@ def test_a_function_starts_from_what_the_run_before_returned(run_dag: Any, tmp_p
     seen: list[tuple[str, bool]] = []
     with DAG("zeus_starts", schedule=None, start_date=START) as dag:
 
-        @task.zeus(job(starts=STARTS, policy="knowledge_gradient", batch_sizes=[32], default_batch_size=32))
+        @task.zeus(
+            job(starts=STARTS, policy="knowledge_gradient", batch_sizes=[32], default_batch_size=32)
+        )
         def train(run, run_id=None):
             model = torch.nn.Linear(2, 1)
-            state = torch.load(run.previous, weights_only=True) if run.previous is not None else None
+            state = (
+                torch.load(run.previous, weights_only=True) if run.previous is not None else None
+            )
             taken = run.start(model, state)
             seen.append((taken, state is not None and torch.equal(model.weight, state["weight"])))
             loop(run, 8 if taken == "cold" else 2)
@@ -62,9 +66,16 @@ def test_a_function_starts_from_what_the_run_before_returned(run_dag: Any, tmp_p
 
 
 def test_a_command_gets_its_start(run_dag: Any) -> None:
-    for name, command, why in (("hears", HEARS, ""), ("deaf", DEAF, "not seen to be used: read it from ZEUS_START")):
+    for name, command, why in (
+        ("hears", HEARS, ""),
+        ("deaf", DEAF, "not seen to be used: read it from ZEUS_START"),
+    ):
         with DAG(f"zeus_starts_{name}", schedule=None, start_date=START) as dag:
-            ZeusCommandOperator(task_id="train", job=job(starts=STARTS, policy="knowledge_gradient"), command=command)
+            ZeusCommandOperator(
+                task_id="train",
+                job=job(starts=STARTS, policy="knowledge_gradient"),
+                command=command,
+            )
         assert run_dag(dag).state == "success"
         (trial,) = log_of(f"zeus_starts_{name}.train")
         assert trial.observation.start == "cold"
@@ -73,7 +84,9 @@ def test_a_command_gets_its_start(run_dag: Any) -> None:
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_a_script_inside_zeus_trial_gets_its_start(run_dag: Any, tmp_path: Path, native: bool) -> None:
+def test_a_script_inside_zeus_trial_gets_its_start(
+    run_dag: Any, tmp_path: Path, native: bool
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     dag_id = f"zeus_starts_trial_{native}"
     asked = job(starts=STARTS, policy="knowledge_gradient", batch_sizes=[32], default_batch_size=32)
@@ -81,16 +94,27 @@ def test_a_script_inside_zeus_trial_gets_its_start(run_dag: Any, tmp_path: Path,
         DAG(dag_id, schedule=None, start_date=START, render_template_as_native_obj=native) as dag,
         ZeusTrial(asked) as trial,
     ):
-        own = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin", "ZEUS_STATE_DIR": str(tmp_path)}
+        own = {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PATH": "/usr/bin:/bin",
+            "ZEUS_STATE_DIR": str(tmp_path),
+        }
         env = trial.env | own | {"ZEUS_XCOM": str(tmp_path / "return.json")}
         command = f"{sys.executable} train.py && cat $ZEUS_XCOM"
-        BashOperator(task_id="train", bash_command=command, env=env, append_env=False, cwd=str(tmp_path))
+        BashOperator(
+            task_id="train", bash_command=command, env=env, append_env=False, cwd=str(tmp_path)
+        )
     assert [run_dag(dag).state for _ in range(3)] == ["success"] * 3
     log = log_of(f"{dag_id}.train")
-    assert [t.observation.start for t in log] == [t.planned.start for t in log], "each says what it read"
+    assert [t.observation.start for t in log] == [t.planned.start for t in log], (
+        "each says what it read"
+    )
     assert (log[0].planned.start, "warm" in {t.observation.start for t in log}) == ("cold", True)
     assert all(WHY_COLD not in t.observation.reasons for t in log[1:])
-    with DAG(f"{dag_id}_plain", schedule=None, start_date=START) as other, ZeusTrial(job()) as plain:
+    with (
+        DAG(f"{dag_id}_plain", schedule=None, start_date=START) as other,
+        ZeusTrial(job()) as plain,
+    ):
         BashOperator(task_id="train", bash_command="true")
     assert other.task_dict
     assert "ZEUS_START" not in plain.env, "a job that asks for no starts"

@@ -17,7 +17,9 @@ UNREACHABLE = json.dumps({"conn_type": "sqlite", "host": "/dev/null/zeus.db"})
 VARIABLES = json.dumps({"conn_type": "zeus", "extra": {"store": "variable"}})
 
 
-@pytest.mark.skipif(not hasattr(Variable, "keys"), reason="a task lists Variables from Airflow 3.3 on")
+@pytest.mark.skipif(
+    not hasattr(Variable, "keys"), reason="a task lists Variables from Airflow 3.3 on"
+)
 def test_the_cost_of_a_run_without_a_store_is_told_by_the_next_run(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -35,30 +37,51 @@ def test_the_cost_of_a_run_without_a_store_is_told_by_the_next_run(
     monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT")
     assert run_dag(dag).state == "success"
     told = [t for t in log_of("zeus_told_later.train") if t.origin.run_id == alone.run_id]
-    assert [(t.batch_size, t.state.value, t.planned.phase.value) for t in told] == [(32, "converged", "fallback")]
+    assert [(t.batch_size, t.state.value, t.planned.phase.value) for t in told] == [
+        (32, "converged", "fallback")
+    ]
     assert told[0].observation.energy_j == pytest.approx(cost["energy_j"])
 
     assert run_dag(dag).state == "success"
-    assert len([t for t in log_of("zeus_told_later.train") if t.origin.run_id == alone.run_id]) == 1, "told once"
+    assert (
+        len([t for t in log_of("zeus_told_later.train") if t.origin.run_id == alone.run_id]) == 1
+    ), "told once"
 
 
-@pytest.mark.skipif(not hasattr(Variable, "keys"), reason="a task lists Variables from Airflow 3.3 on")
+@pytest.mark.skipif(
+    not hasattr(Variable, "keys"), reason="a task lists Variables from Airflow 3.3 on"
+)
 def test_a_misspelt_connection_is_a_store_out_of_reach(
-    run_dag: Any, airflow_home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_dag: Any,
+    airflow_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     dag = zeus_dag("zeus_misspelt", job(), zeus_conn_id="zeus_prud")
     alone = run_dag(dag)
     assert (alone.state, saves_of(alone.run_id)) == ("success", [32])
-    (said,) = [record for record in caplog.records if "'zeus_prud'" in record.getMessage() and record.levelno >= 40]
+    (said,) = [
+        record
+        for record in caplog.records
+        if "'zeus_prud'" in record.getMessage() and record.levelno >= 40
+    ]
     assert "default batch size 32" in said.getMessage()
-    decision, cost = (alone.get_task_instance("train").xcom_pull(task_ids="train", key=k) for k in (DECISION, COST))
+    decision, cost = (
+        alone.get_task_instance("train").xcom_pull(task_ids="train", key=k)
+        for k in (DECISION, COST)
+    )
     assert (decision["phase"], "'zeus_prud'" in decision["why"]) == ("fallback", True)
     assert cost["attempts"][0]["untold"].startswith("Variable zeus-untold:")
     assert "zeus_misspelt.train" not in open_store().jobs()
 
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_PRUD", json.dumps({"conn_type": "sqlite", "host": f"{airflow_home}/zeus.db"}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_PRUD",
+        json.dumps({"conn_type": "sqlite", "host": f"{airflow_home}/zeus.db"}),
+    )
     assert run_dag(dag).state == "success"
-    assert [t.origin.run_id for t in log_of("zeus_misspelt.train")][:1] == [alone.run_id], "stored by the next run"
+    assert [t.origin.run_id for t in log_of("zeus_misspelt.train")][:1] == [alone.run_id], (
+        "stored by the next run"
+    )
 
 
 def test_strict_fails_under_a_misspelt_connection(run_dag: Any) -> None:
@@ -73,7 +96,9 @@ def test_strict_fails_without_a_store(run_dag: Any, monkeypatch: pytest.MonkeyPa
     assert saves_of(dag_run.run_id) == []
 
 
-def test_the_variable_store_closes_the_loop_too(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_store_closes_the_loop_too(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", VARIABLES)
     dag = zeus_dag("zeus_variables", job(), max_active_tis_per_dag=1)
     for _ in range(3):
@@ -101,7 +126,9 @@ def test_the_variable_store_wants_recurrences_that_cannot_overlap(
     assert "max_active_tis_per_dag=1" in caplog.text
 
 
-def test_a_remote_executor_needs_a_connection(airflow_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_executor_needs_a_connection(
+    airflow_home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from airflow_provider_zeus.errors import StoreError
     from airflow_provider_zeus.store.open import open_store
 
@@ -114,7 +141,9 @@ def test_an_sqlite_file_of_a_connection_is_made_by_the_first_run(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "mine" / "zeus.db"
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(file)}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(file)})
+    )
     dag = zeus_dag("zeus_own_file", job())
     for _ in range(2):
         assert run_dag(dag).state == "success"

@@ -14,9 +14,10 @@ from airflow.sdk import DAG
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
-from airflow_provider_zeus.operators.config import ZeusConfig, enabled
+from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.switch import enabled
 from tests.integration.jobs import SCRIPT, job, log_of, saves_of, zeus_dag
 
 ROOT = Path(__file__).parents[2]
@@ -31,10 +32,19 @@ def switched(monkeypatch: pytest.MonkeyPatch) -> Any:
 def dags(tmp: Path, name: str) -> dict[str, DAG]:
     """A function, a command and any operator."""
     (tmp / "train.py").write_text(SCRIPT)
-    own = {"PYTHONPATH": str(ROOT), "ZEUS_XCOM": str(tmp / "return.json"), "ZEUS_STATE_DIR": str(tmp)}
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "ZEUS_XCOM": str(tmp / "return.json"),
+        "ZEUS_STATE_DIR": str(tmp),
+    }
     with DAG(f"{name}_command", schedule=None, start_date=START) as command:
-        ZeusCommandOperator(task_id="train", job=job(), command=[sys.executable, "train.py"], env=own, cwd=str(tmp))
-    with DAG(f"{name}_trial", schedule=None, start_date=START) as any_operator, ZeusTrial(job()) as trial:
+        ZeusCommandOperator(
+            task_id="train", job=job(), command=[sys.executable, "train.py"], env=own, cwd=str(tmp)
+        )
+    with (
+        DAG(f"{name}_trial", schedule=None, start_date=START) as any_operator,
+        ZeusTrial(job()) as trial,
+    ):
         BashOperator(
             task_id="train",
             bash_command=f"{sys.executable} train.py && cat $ZEUS_XCOM",
@@ -42,11 +52,19 @@ def dags(tmp: Path, name: str) -> dict[str, DAG]:
             append_env=False,
             cwd=str(tmp),
         )
-    return {"function": zeus_dag(f"{name}_function", job()), "command": command, "any operator": any_operator}
+    return {
+        "function": zeus_dag(f"{name}_function", job()),
+        "command": command,
+        "any operator": any_operator,
+    }
 
 
 def test_off_every_entry_trains_its_default_and_leaves_no_trace(
-    run_dag: Any, tmp_path: Path, switched: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run_dag: Any,
+    tmp_path: Path,
+    switched: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not even a store that is away is asked."""
     switched("False")
@@ -55,7 +73,12 @@ def test_off_every_entry_trains_its_default_and_leaves_no_trace(
     for dag in dags(tmp_path, "zeus_switched_off").values():
         caplog.clear()
         assert run_dag(dag).state == "success"
-        assert caplog.text.count("Zeus is switched off ([zeus] enabled = False): batch size 32, the default") == 1
+        assert (
+            caplog.text.count(
+                "Zeus is switched off ([zeus] enabled = False): batch size 32, the default"
+            )
+            == 1
+        )
         assert not [r for r in caplog.records if r.levelno >= logging.WARNING], caplog.text
     monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT")
     assert not [job_id for job_id in open_store().jobs() if job_id.startswith("zeus_switched_off")]
@@ -76,7 +99,9 @@ def test_measured_it_writes_what_the_default_costs_and_tries_nothing(
         assert [run_dag(dag).state for _ in range(3)] == ["success"] * 3
         trials = log_of(f"{dag.dag_id}.train")
         assert [(t.batch_size, t.planned.phase.value) for t in trials] == [(32, "pinned")] * 3, name
-        assert all(t.planned.why == "Batch size 32 is pinned by [zeus] enabled = measure." for t in trials)
+        assert all(
+            t.planned.why == "Batch size 32 is pinned by [zeus] enabled = measure." for t in trials
+        )
         assert all(t.observation.energy_j for t in trials)
         assert all(t.observation.power_limit_w in (None, 250.0) for t in trials), "no limit is set"
 
@@ -94,7 +119,9 @@ def test_on_again_it_learns_as_before(run_dag: Any, switched: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "found"), [("yes", "True"), ("0", "False"), ("Measure", "measure")])
+@pytest.mark.parametrize(
+    ("text", "found"), [("yes", "True"), ("0", "False"), ("Measure", "measure")]
+)
 def test_what_may_be_written(switched: Any, text: str, found: str) -> None:
     switched(text)
     assert enabled() == found

@@ -68,15 +68,22 @@ def test_a_function_stays_as_it_is_whatever_its_parameters_are_called(run_dag: A
     assert value(dag_run, "called") == 6
     for name in ("bare", "called", "with_job"):
         assert ended(f"measured_plain.{name}") == [("done", None)]
-    cost, decision = value(dag_run, "bare", "zeus_cost"), value(dag_run, "bare", "zeus_decision")
-    assert (cost["batch_size"], decision["batch_size"], decision["phase"]) == (None, None, "measured")
+    cost = value(dag_run, "bare", "zeus_cost")
+    decision = value(dag_run, "bare", "zeus_decision")
+    assert (cost["batch_size"], decision["batch_size"], decision["phase"]) == (
+        None,
+        None,
+        "measured",
+    )
     assert cost["time_s"] > 0
     assert cost["attempts"][0]["kept"] is True
 
 
 def test_operators_without_a_job_measure(run_dag: Any, tmp_path: Any) -> None:
     with DAG("measured_operators", schedule=None, start_date=START) as dag:
-        ZeusTrainOperator(task_id="function", python_callable=lambda x, ds: [x, len(ds)], op_args=[1])
+        ZeusTrainOperator(
+            task_id="function", python_callable=lambda x, ds: [x, len(ds)], op_args=[1]
+        )
         words = "import os; print('size', os.environ.get('ZEUS_BATCH_SIZE'))"
         ZeusCommandOperator(task_id="command", command=[sys.executable, "-c", words])
         ZeusCommandOperator(task_id="fails", command="echo about to fail; exit 3")
@@ -117,7 +124,12 @@ def test_skip_fail_retry_and_clear_work_as_with_a_plain_task(run_dag: Any, rerun
         fails()
         retries()
     dag_run = run_dag(dag)
-    assert states(dag_run) == {"skips": "skipped", "after": "skipped", "fails": "failed", "retries": "success"}
+    assert states(dag_run) == {
+        "skips": "skipped",
+        "after": "skipped",
+        "fails": "failed",
+        "retries": "success",
+    }
     assert ended("measured_ends.skips") == [("done", "the task skipped itself")]
     assert ended("measured_ends.fails") == [("failed", "ValueError: disk full")]
     assert ended("measured_ends.retries") == [("failed", "RuntimeError: once"), ("done", None)]
@@ -155,7 +167,8 @@ def test_multiple_outputs_override_expand_setup_and_teardown(run_dag: Any) -> No
         both = two()
         plus.override(task_id="renamed", pool="default_pool")(both["a"], y=both["b"])
         region.expand(name=["fr", "de"])
-        first, last = begin(), end()
+        first = begin()
+        last = end()
         first >> plus.override(task_id="between")(5) >> last
         first >> last
     dag_run = run_dag(dag)
@@ -215,7 +228,9 @@ def test_a_time_limit_ends_it_with_airflows_own_error(run_dag: Any) -> None:
         def waits() -> None:
             Event().wait(60.0)
 
-        ZeusCommandOperator(task_id="sleeps", command="sleep 60", execution_timeout=timedelta(seconds=1), **told)
+        ZeusCommandOperator(
+            task_id="sleeps", command="sleep 60", execution_timeout=timedelta(seconds=1), **told
+        )
         waits()
     assert states(run_dag(dag)) == {"waits": "failed", "sleeps": "failed"}
     assert seen == ["AirflowTaskTimeout"] * 2
@@ -245,8 +260,13 @@ def test_what_a_generator_yields_goes_to_its_outlets(run_dag: Any) -> None:
     dag_run = run_dag(dag)
     assert value(dag_run, "writes") == "ready"
     with create_session() as session:
-        events = session.query(AssetEvent).filter(AssetEvent.source_dag_id == "measured_yields").all()
-        assert {e.source_task_id: e.extra["rows"] for e in events} == {"writes": 3, "writes_later": 5}
+        events = (
+            session.query(AssetEvent).filter(AssetEvent.source_dag_id == "measured_yields").all()
+        )
+        assert {e.source_task_id: e.extra["rows"] for e in events} == {
+            "writes": 3,
+            "writes_later": 5,
+        }
 
 
 @pytest.mark.parametrize("hangs", ["before", "within"])
@@ -275,7 +295,9 @@ def test_a_driver_that_hangs_holds_no_task(
     assert sum(calls == 1 for calls in nvml.calls().values()) >= (hangs == "before")
 
 
-def test_a_slurm_job_needs_no_shared_folder_and_nothing_of_it_is_measured_here(run_dag: Any, tmp_path: Path) -> None:
+def test_a_slurm_job_needs_no_shared_folder_and_nothing_of_it_is_measured_here(
+    run_dag: Any, tmp_path: Path
+) -> None:
     slurm = FakeSlurm(tmp_path)
     try:
         with DAG("measured_slurm", schedule=None, start_date=START) as dag:
@@ -295,7 +317,10 @@ async def answer() -> int:
 
 
 def test_without_a_store_the_task_runs_and_its_cost_is_kept(
-    run_dag: Any, asks_briefly: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_dag: Any,
+    asks_briefly: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def away(*_: Any, **__: Any) -> Any:
         raise asking.StoreError("the database is gone")
@@ -314,7 +339,9 @@ def test_without_a_store_the_task_runs_and_its_cost_is_kept(
     assert value(dag_run, "works") == "kept"
     assert "This run begins all the same" in caplog.text
     run_dag(dag)
-    assert ended("measured_alone.works") == [("done", None)] * 2, "the next run stores what the first one kept"
+    assert ended("measured_alone.works") == [("done", None)] * 2, (
+        "the next run stores what the first one kept"
+    )
 
 
 @pytest.mark.parametrize(
@@ -385,11 +412,15 @@ SCRIPTS = {
     "unchanged": "",
     "measured": OTHER,
 }
-BY_LIMIT = ZeusJob(device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5)
+BY_LIMIT = ZeusJob(
+    device="simulated:v100/shufflenet", eta=1.0, power_limits_w=[250.0, 175.0, 100.0], profile_s=0.5
+)
 
 
 @pytest.mark.slow
-def test_a_script_tunes_its_limit_by_one_line_around_its_loop(run_dag: Any, tmp_path: Path, caplog: Any) -> None:
+def test_a_script_tunes_its_limit_by_one_line_around_its_loop(
+    run_dag: Any, tmp_path: Path, caplog: Any
+) -> None:
     caplog.set_level("INFO")
     with DAG("measured_scripts", schedule=None, start_date=START) as dag:
         for name, text in SCRIPTS.items():
@@ -397,12 +428,18 @@ def test_a_script_tunes_its_limit_by_one_line_around_its_loop(run_dag: Any, tmp_
             job = None if name == "measured" else BY_LIMIT
             ZeusCommandOperator(task_id=name, job=job, command=[sys.executable, str(path)])
     dag_run = run_dag(dag)
-    assert states(dag_run) == {name: "failed" if name == "killed" else "success" for name in SCRIPTS}
+    assert states(dag_run) == {
+        name: "failed" if name == "killed" else "success" for name in SCRIPTS
+    }
     assert value(dag_run, "tuned") == "trained"
     for name in ("tuned", "told"):
         (trial,) = log_of(f"measured_scripts.{name}")
         seen = trial.observation
-        assert (seen.samples, seen.power_limit_w, seen.limit_found_w) == (600 - LEAD_STEPS, 100.0, 250.0)
+        assert (seen.samples, seen.power_limit_w, seen.limit_found_w) == (
+            600 - LEAD_STEPS,
+            100.0,
+            250.0,
+        )
         assert seen.energy_j
         assert seen.excess_j is not None
     (killed,) = log_of("measured_scripts.killed")
@@ -416,7 +453,8 @@ def test_a_script_tunes_its_limit_by_one_line_around_its_loop(run_dag: Any, tmp_
 def test_the_authors_threads_and_signal_handlers_stay_as_they_were(run_dag: Any) -> None:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
     others = set(threading.enumerate())  # of a test before, whose store or device still hangs
-    before, ended = {number: signal.getsignal(number) for number in numbers}, Event()
+    before = {number: signal.getsignal(number) for number in numbers}
+    ended = Event()
     hook = threading.excepthook
 
     def handler(*_: Any) -> None: ...
@@ -433,9 +471,12 @@ def test_the_authors_threads_and_signal_handlers_stay_as_they_were(run_dag: Any)
         plain >> task.zeus(mode="optimize")(works).override(task_id="measured")()
     try:
         dag_run = run_dag(dag)
-        first, again = value(dag_run, "plain"), value(dag_run, "measured")
+        first = value(dag_run, "plain")
+        again = value(dag_run, "measured")
         assert first[:2] == again[:2], "as with @task"
-        assert (again[2].split(".")[-1], again[3]) == ("handler", "True"), "what the task before it left"
+        assert (again[2].split(".")[-1], again[3]) == ("handler", "True"), (
+            "what the task before it left"
+        )
         assert signal.getsignal(signal.SIGUSR1) is handler
         left = set(threading.enumerate()) - others
         assert [thread.name for thread in left].count("authors") == 2
@@ -462,7 +503,9 @@ def test_asset_events_and_lineage_of_a_tuned_task_tell_what_it_took_and_saved(ru
         trains()
     run_dag(dag)
     with create_session() as session:
-        (event,) = session.query(AssetEvent).filter(AssetEvent.source_dag_id == "measured_lineage").all()
+        (event,) = (
+            session.query(AssetEvent).filter(AssetEvent.source_dag_id == "measured_lineage").all()
+        )
         told = event.extra["zeus"]
     assert (told["job_id"], told["power_limit_w"]) == ("measured_lineage.trains", 100.0)
     assert told["saved_low_j"] < told["saved_j"] < told["saved_high_j"]
@@ -481,7 +524,9 @@ def test_a_script_trains_where_nothing_hears_of_its_steps(
     (script := slurm.shared / "train.py").write_text(OTHER)
     try:
         with DAG("measured_unheard", schedule=None, start_date=START) as dag:
-            ZeusCommandOperator(task_id="here", job=ZeusJob(eta=0.5), command=[sys.executable, str(script)])
+            ZeusCommandOperator(
+                task_id="here", job=ZeusJob(eta=0.5), command=[sys.executable, str(script)]
+            )
             sbatch = [str(slurm.bin / "sbatch"), "--wrap", f"{sys.executable} train.py"]
             ZeusCommandOperator(task_id="elsewhere", command=sbatch, cwd=str(slurm.shared))
         assert states(run_dag(dag)) == {"here": "success", "elsewhere": "success"}

@@ -32,21 +32,28 @@ def test_recurrences_learn_and_each_keeps_one_model(run_dag: Any, airflow_home: 
     dag = zeus_dag("zeus_learns", job())
     runs = [run_dag(dag) for _ in range(4)]
     assert [r.state for r in runs] == ["success"] * 4
-    assert [saves_of(r.run_id) for r in runs] == [[32], [32], [64], [64]], "64 costs less: round 2 starts from it"
+    assert [saves_of(r.run_id) for r in runs] == [[32], [32], [64], [64]], (
+        "64 costs less: round 2 starts from it"
+    )
 
     first, second, third = log_of("zeus_learns.train")[:3]
     assert (first.batch_size, first.state.value) == (32, "converged")
-    assert (second.batch_size, second.state.value) == (16, "given_up"), "16 needs more than twice the cost of 32"
+    assert (second.batch_size, second.state.value) == (16, "given_up"), (
+        "16 needs more than twice the cost of 32"
+    )
     assert (third.batch_size, third.state.value, third.key.attempt) == (32, "converged", 2)
     assert third.key.ti_id == second.key.ti_id
 
-    decision, cost = xcom(runs[1], "zeus_decision"), xcom(runs[1], "zeus_cost")
+    decision = xcom(runs[1], "zeus_decision")
+    cost = xcom(runs[1], "zeus_cost")
     assert (decision["batch_size"], decision["phase"]) == (16, "explore")
     assert decision["store"] == "sqlite", "whoever may read XComs learns no address"
     assert "given up above" in decision["why"]
     assert [a["state"] for a in cost["attempts"]] == ["given_up", "converged"]
     assert (cost["batch_size"], cost["kept_attempt"], cost["energy_source"]) == (32, 2, "simulated")
-    assert cost["energy_j"] == pytest.approx(sum(t.observation.energy_j or 0 for t in (second, third)))
+    assert cost["energy_j"] == pytest.approx(
+        sum(t.observation.energy_j or 0 for t in (second, third))
+    )
     assert cost["cost"] > 0
     assert xcom(runs[1], "return_value") == 32
     assert cost["attempts"][0]["limit_found_w"] == 250.0
@@ -70,7 +77,10 @@ def test_a_retry_after_an_error_is_a_trial_of_its_own_and_saves_once(run_dag: An
     assert dag_run.state == "success"
     assert saves_of(dag_run.run_id) == [32]
     trials = log_of("zeus_retries.train")
-    assert [(t.state.value, t.origin.try_number) for t in trials] == [("failed", 1), ("converged", 2)]
+    assert [(t.state.value, t.origin.try_number) for t in trials] == [
+        ("failed", 1),
+        ("converged", 2),
+    ]
     assert trials[0].reason == "RuntimeError: disk full"
     assert trials[0].key.ti_id != trials[1].key.ti_id
     assert all(t.observation.energy_j for t in trials), "the ledger counts both tries"
@@ -107,7 +117,9 @@ def test_templates_and_xcom_args_are_rendered_and_checked(run_dag: Any) -> None:
             loop(run, 4)
 
         train()
-    assert "sizes" in dag.get_task("train").upstream_task_ids, "an XComArg in the job is a dependency"
+    assert "sizes" in dag.get_task("train").upstream_task_ids, (
+        "an XComArg in the job is a dependency"
+    )
     assert run_dag(dag).state == "success"
     (trial,) = log_of("by-zeus_templates")
     assert trial.spec["batch_sizes"] == [32, 64]
@@ -136,27 +148,45 @@ def by_command(command: str) -> ZeusCommandOperator:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda: of_field(data_slice="{{ ds }}"), "ZeusJob.data_slice = '{{ ds }}': this run has no ds"),
-        (lambda: of_field(data_slice="{{ ts }}"), "some manual ones have no logical date. take run_id"),
-        (lambda: task.zeus(job(), task_id="train")(by_date)(), "an argument of by_date() = 'ds': this run has no ds"),
+        (
+            lambda: of_field(data_slice="{{ ds }}"),
+            "ZeusJob.data_slice = '{{ ds }}': this run has no ds",
+        ),
+        (
+            lambda: of_field(data_slice="{{ ts }}"),
+            "some manual ones have no logical date. take run_id",
+        ),
+        (
+            lambda: task.zeus(job(), task_id="train")(by_date)(),
+            "an argument of by_date() = 'ds': this run has no ds",
+        ),
         (lambda: by_command("--date={{ ds }}"), "command = '--date={{ ds }}': this run has no ds"),
-        (lambda: of_field(target="{{ params.tgt }}"), "ZeusJob.target = '{{ params.tgt }}': there is no param tgt."),
+        (
+            lambda: of_field(target="{{ params.tgt }}"),
+            "ZeusJob.target = '{{ params.tgt }}': there is no param tgt.",
+        ),
         (lambda: by_command("{{ params.rows }}"), "the params are: target"),
         (lambda: by_command("{{ parms.rows }}"), "no run has parms. did you mean params"),
         (
-            lambda: task.zeus(job(eta="{{ params.eta }}"), task_id="train")(lambda run, city: None).expand(
-                city=["ewr"]
-            ),
+            lambda: task.zeus(job(eta="{{ params.eta }}"), task_id="train")(
+                lambda run, city: None
+            ).expand(city=["ewr"]),
             "ZeusJob.eta = '{{ params.eta }}': there is no param eta",
         ),
     ],
 )
 def test_what_a_run_lacks_is_named_before_any_trial(
-    run_dag: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], write: Any, said: str
+    run_dag: Any,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    write: Any,
+    said: str,
 ) -> None:
     """Also what a run without a logical date lacks, as one that an asset has triggered: as the check says it."""
     native = "parms" in said
-    with DAG("zeus_lacks", params={"target": "accuracy >= 0.9"}, render_template_as_native_obj=native) as dag:
+    with DAG(
+        "zeus_lacks", params={"target": "accuracy >= 0.9"}, render_template_as_native_obj=native
+    ) as dag:
         write()
     assert run_dag(dag, logical_date=None).state == "failed"
     logged = caplog.text + "".join(capfd.readouterr())
@@ -246,7 +276,11 @@ def test_each_way_to_map(run_dag: Any, expand: Any) -> None:
         def rows():
             return [{"name": "eu"}, {"name": "us"}]
 
-        @task.zeus(job(), job_id_by="region", map_index_template="{{ task.op_kwargs.get('region', task.op_args) }}")
+        @task.zeus(
+            job(),
+            job_id_by="region",
+            map_index_template="{{ task.op_kwargs.get('region', task.op_args) }}",
+        )
         def train(region, size=None, *, run=None):
             loop(run, 4)
 
@@ -262,11 +296,14 @@ def test_the_classic_operator_by_a_mapped_argument(run_dag: Any) -> None:
         loop(run, 4)
 
     with DAG("zeus_by_classic", schedule=None, start_date=START) as dag:
-        ZeusTrainOperator.partial(task_id="train", job=job(), python_callable=train, job_id_by="region").expand(
-            op_kwargs=[{"region": "{{ dag.dag_id }}"}, {"region": 7}]
-        )
+        ZeusTrainOperator.partial(
+            task_id="train", job=job(), python_callable=train, job_id_by="region"
+        ).expand(op_kwargs=[{"region": "{{ dag.dag_id }}"}, {"region": 7}])
     assert run_dag(dag).state == "success"
-    assert [len(log_of(f"zeus_by_classic.train.{value}")) for value in ("zeus_by_classic", 7)] == [1, 1]
+    assert [len(log_of(f"zeus_by_classic.train.{value}")) for value in ("zeus_by_classic", 7)] == [
+        1,
+        1,
+    ]
 
 
 def test_a_mapped_value_that_is_no_name_opens_no_trial(run_dag: Any) -> None:
@@ -287,14 +324,21 @@ def test_the_classic_operator(run_dag: Any) -> None:
         return city
 
     with DAG("zeus_operator", schedule=None, start_date=START) as dag:
-        ZeusTrainOperator(task_id="train", job=job(), python_callable=train, op_kwargs={"city": "{{ dag.dag_id }}"})
+        ZeusTrainOperator(
+            task_id="train",
+            job=job(),
+            python_callable=train,
+            op_kwargs={"city": "{{ dag.dag_id }}"},
+        )
     dag_run = run_dag(dag)
     assert xcom(dag_run, "return_value") == "zeus_operator"
 
 
 def test_below_target_keeps_the_model_and_fails_only_when_required(run_dag: Any) -> None:
     accepted = run_dag(zeus_dag("zeus_below", job(max_epochs=3), lambda b: 100))
-    refused = run_dag(zeus_dag("zeus_below_required", job(max_epochs=3, require_target=True), lambda b: 100))
+    refused = run_dag(
+        zeus_dag("zeus_below_required", job(max_epochs=3, require_target=True), lambda b: 100)
+    )
     assert (accepted.state, refused.state) == ("success", "failed")
     assert saves_of(refused.run_id) == [32], "the model is kept all the same"
     assert [t.state.value for t in log_of("zeus_below_required.train")] == ["exhausted"]
@@ -328,7 +372,9 @@ def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
     for _ in range(2):
         assert run_dag(dag).state == "success"
     trials = log_of("zeus_untaught.train")
-    assert [t.batch_size for t in trials] == [32, 32], "nothing was learnt, so the default comes first each time"
+    assert [t.batch_size for t in trials] == [32, 32], (
+        "nothing was learnt, so the default comes first each time"
+    )
     assert {t.origin.run_type for t in trials} == {"test"}
 
 
@@ -337,26 +383,55 @@ def test_test_runs_teach_nothing_unless_named(run_dag: Any) -> None:
     [
         (lambda: task.zeus(job(), mode="optimize")(lambda run: None)(), "given beside a job"),
         (lambda: task.zeus(job())(lambda data: None)("x"), "has no parameter 'run'"),
-        (lambda: task.zeus(lambda run: None)(), "has a parameter 'run', and the run handle comes with a ZeusJob"),
-        (lambda: task.zeus(mode="optimize")(lambda run: None)(), "as in @task.zeus(JOB), or leave the parameter out"),
-        (lambda: task.zeus(batch_sizes=[16])(lambda run: None), "@task.zeus: batch_sizes = [16]: a field of a ZeusJob"),
-        (lambda: ZeusTrainOperator(task_id="t", python_callable=lambda run: None), "give one, as in @task.zeus(JOB)"),
-        (lambda: task.zeus({**job().to_dict(), "target": "x"}, task_id="t")(lambda run: 0)(), "ZeusJob.target = 'x'"),
-        (lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable="train"), "not a function"),
-        (lambda: task.zeus(job())(task.zeus(by_date)), "by_date': a task already, by another decorator"),
+        (
+            lambda: task.zeus(lambda run: None)(),
+            "has a parameter 'run', and the run handle comes with a ZeusJob",
+        ),
+        (
+            lambda: task.zeus(mode="optimize")(lambda run: None)(),
+            "as in @task.zeus(JOB), or leave the parameter out",
+        ),
+        (
+            lambda: task.zeus(batch_sizes=[16])(lambda run: None),
+            "@task.zeus: batch_sizes = [16]: a field of a ZeusJob",
+        ),
+        (
+            lambda: ZeusTrainOperator(task_id="t", python_callable=lambda run: None),
+            "give one, as in @task.zeus(JOB)",
+        ),
+        (
+            lambda: task.zeus({**job().to_dict(), "target": "x"}, task_id="t")(lambda run: 0)(),
+            "ZeusJob.target = 'x'",
+        ),
+        (
+            lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable="train"),
+            "not a function",
+        ),
+        (
+            lambda: task.zeus(job())(task.zeus(by_date)),
+            "by_date': a task already, by another decorator",
+        ),
         (lambda: task.zeus(task.zeus(job())(by_date)), "leave one of the two decorators out"),
         (lambda: task.zeus(job())(task.bash(by_date)), "a task already"),
-        (lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable=task(by_date)), "a task already"),
+        (
+            lambda: ZeusTrainOperator(task_id="t", job=job(), python_callable=task(by_date)),
+            "a task already",
+        ),
     ],
 )
 def test_mistakes_are_named_at_parse(write: Any, said: str) -> None:
-    with DAG("zeus_mistakes", schedule=None, start_date=START), pytest.raises(JobSpecError) as caught:
+    with (
+        DAG("zeus_mistakes", schedule=None, start_date=START),
+        pytest.raises(JobSpecError) as caught,
+    ):
         write()
     assert said in str(caught.value)
 
 
 def test_native_rendering_keeps_texts_texts(run_dag: Any) -> None:
-    with DAG("zeus_native", schedule=None, start_date=START, render_template_as_native_obj=True) as dag:
+    with DAG(
+        "zeus_native", schedule=None, start_date=START, render_template_as_native_obj=True
+    ) as dag:
 
         @task.zeus(job(data_slice="{{ 7 }}", eta="{{ 0.25 }}", batch_sizes="{{ [32, 64] }}"))
         def train(run=None):
@@ -365,7 +440,11 @@ def test_native_rendering_keeps_texts_texts(run_dag: Any) -> None:
         train()
     assert run_dag(dag).state == "success"
     (trial,) = log_of("zeus_native.train")
-    assert (trial.origin.data_slice, trial.spec["job_version"], trial.spec["batch_sizes"]) == ("7", "1", [32, 64])
+    assert (trial.origin.data_slice, trial.spec["job_version"], trial.spec["batch_sizes"]) == (
+        "7",
+        "1",
+        [32, 64],
+    )
 
 
 def test_a_mapped_task_waits_for_what_its_job_needs(run_dag: Any) -> None:
@@ -427,7 +506,8 @@ def test_what_a_run_shows_of_its_job_is_in_its_log(
         words = ("Two jobs", "target changed", "device changed")
         return [(r.levelname, *(word in r.getMessage() for word in words)) for r in ours]
 
-    shared, easy = {"job_id": "shared id"}, "accuracy >= 0.8"
+    shared = {"job_id": "shared id"}
+    easy = "accuracy >= 0.8"
     one = zeus_dag("zeus_one_of_two", job(**shared))
     other = zeus_dag("zeus_two_of_two", job(batch_sizes=[32, 64], **shared))
     assert said(one) == []
@@ -441,7 +521,9 @@ def test_what_a_run_shows_of_its_job_is_in_its_log(
     assert said(moved) == []
 
 
-def test_a_log_that_does_not_tell_its_newest_trials_costs_no_run(run_dag: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_does_not_tell_its_newest_trials_costs_no_run(
+    run_dag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: object, **__: object) -> None:
         raise OSError("disk")
 
@@ -449,7 +531,10 @@ def test_a_log_that_does_not_tell_its_newest_trials_costs_no_run(run_dag: Any, m
     assert run_dag(zeus_dag("zeus_no_remarks", job())).state == "success"
 
 
-@pytest.mark.skipif(find_spec("airflow.sdk.bases.resumablejobmixin") is None, reason="task state: from Airflow 3.3 on")
+@pytest.mark.skipif(
+    find_spec("airflow.sdk.bases.resumablejobmixin") is None,
+    reason="task state: from Airflow 3.3 on",
+)
 def test_a_checkpoint_is_kept_in_airflows_task_state(run_dag: Any) -> None:
     with DAG("zeus_checkpoint", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
 

@@ -26,7 +26,13 @@ _task_instances = itertools.count(1)
 
 def scheduled(run: int, try_number: int = 1) -> dict[str, Any]:
     """The context of a task instance in one scheduled run."""
-    known = {"dag_id": "d", "task_id": "train", "run_id": f"r{run}", "map_index": -1, "try_number": try_number}
+    known = {
+        "dag_id": "d",
+        "task_id": "train",
+        "run_id": f"r{run}",
+        "map_index": -1,
+        "try_number": try_number,
+    }
     ti = SimpleNamespace(id=f"ti-{next(_task_instances)}", xcom_push=lambda **_: None, **known)
     return {
         "ti": ti,
@@ -80,7 +86,8 @@ def test_a_size_that_always_fails_costs_no_run_its_model(
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     job = ZeusJob.from_dict({**JOB.to_dict(), "policy": policy})
     models = [
-        Recurrence.open(job, scheduled(n), conn_id="zeus_default").run().train(trains(fails)) for n in range(RUNS)
+        Recurrence.open(job, scheduled(n), conn_id="zeus_default").run().train(trains(fails))
+        for n in range(RUNS)
     ]
     assert len(models) == RUNS
     assert f"model-{BAD}" not in models
@@ -96,7 +103,8 @@ def test_an_error_of_every_size_is_held_against_none(
 ) -> None:
     """A night on which the data cannot be read: the size that was to be tried then is tried in the next run."""
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    job = ZeusJob.from_dict({**JOB.to_dict(), "policy": "zeus"})  # whose order of exploration is known
+    # whose order of exploration is known
+    job = ZeusJob.from_dict({**JOB.to_dict(), "policy": "zeus"})
 
     def unreadable(run: Any) -> str:
         raise OSError("no data tonight")

@@ -1,4 +1,4 @@
-"""Several processes that train together: torchrun with gloo, on simulated GPUs, from a task to the trial log."""
+"""Several processes that train together: torchrun with gloo, on simulated GPUs, from a task to the run log."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class Torchrun:
     """DAGs of one torchrun each; ``said`` is what each of its processes said."""
 
     def __init__(self, tmp: Path, run_dag: Callable[[DAG], Any]) -> None:
-        self.tmp, self._run_dag = tmp, run_dag
+        self.tmp = tmp
+        self._run_dag = run_dag
 
     def dag(self, dag_id: str, code: str, **spec: Any) -> DAG:
         (self.tmp / "train.py").write_text(code)
@@ -94,7 +95,9 @@ class Torchrun:
 
     def said(self, rank: int, *kinds: str) -> list[list[Any]]:
         path = self.tmp / f"said-{rank}"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
         return [facts for kind, *facts in lines if kind in kinds]
 
 
@@ -115,9 +118,12 @@ def pids_gone(pids: set[int]) -> bool:
 
 
 @pytest.mark.slow
-def test_an_error_of_one_rank_at_another_size_is_followed_by_the_default_in_new_processes(torchrun: Torchrun) -> None:
+def test_an_error_of_one_rank_at_another_size_is_followed_by_the_default_in_new_processes(
+    torchrun: Torchrun,
+) -> None:
     fails = "if RANK == 1 and run.batch_size == 64: raise ValueError('bad shape')"
-    unreached = {"batch_sizes": [32, 64], "max_epochs": 3, "policy": "knowledge_gradient"}  # so 64 is tried alone
+    # so 64 is tried alone
+    unreached = {"batch_sizes": [32, 64], "max_epochs": 3, "policy": "knowledge_gradient"}
     dag = torchrun.dag("zeus_ranks_relief", script(fails), **unreached)
     assert [torchrun.run(dag).state for _ in range(3)] == ["success"] * 3
     assert told("zeus_ranks_relief") == [
@@ -132,11 +138,14 @@ def test_an_error_of_one_rank_at_another_size_is_followed_by_the_default_in_new_
 @pytest.mark.slow
 def test_two_processes_are_one_decision_one_trial_and_one_result(torchrun: Torchrun) -> None:
     dag = torchrun.dag("zeus_ranks", script())
-    first, second = torchrun.run(dag), torchrun.run(dag)
+    first = torchrun.run(dag)
+    second = torchrun.run(dag)
     assert [first.state, second.state] == ["success"] * 2
     assert told("zeus_ranks") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
     epochs = [torchrun.said(rank, "epoch") for rank in (0, 1)]
-    assert [e[:2] for e in epochs[0]] == [e[:2] for e in epochs[1]], "both left each attempt in the same epoch"
+    assert [e[:2] for e in epochs[0]] == [e[:2] for e in epochs[1]], (
+        "both left each attempt in the same epoch"
+    )
     assert [torchrun.said(rank, "kept") for rank in (0, 1)] == [[[32], [32]]] * 2
     second_run = [pid for size, epoch, pid in epochs[0] if size == 16] + [epochs[0][-1][2]]
     assert len(set(second_run)) == 1, "the incumbent followed in the same processes"
@@ -148,7 +157,10 @@ def test_two_processes_are_one_decision_one_trial_and_one_result(torchrun: Torch
     assert given_up.samples == given_up.epochs * (5000 // 16) * 16, "of both processes together"
     cost = second.get_task_instance("train").xcom_pull(task_ids="train", key="zeus_cost")
     assert [a["state"] for a in cost["attempts"]] == ["given_up", "converged"]
-    assert second.get_task_instance("train").xcom_pull(task_ids="train", key="return_value") == "kept 32"
+    assert (
+        second.get_task_instance("train").xcom_pull(task_ids="train", key="return_value")
+        == "kept 32"
+    )
     assert limits_left(trials[0]) == []
 
 
@@ -186,12 +198,16 @@ def train(run):
 @pytest.mark.slow
 def test_a_real_training_goes_over_disjoint_shares(torchrun: Torchrun) -> None:
     """DistributedDataParallel, run.data_loader(), and a report of rank 0 alone, with the simulated GPUs' profile."""
-    end = RUN.replace('"gloo"', "")  # torch's default: gloo for tensors on the CPU, NCCL for those on GPUs
-    dag = torchrun.dag("zeus_ranks_real", BEGIN + REAL + end, target="accuracy >= 0.999", mode="measure")
+    # torch's default: gloo for tensors on the CPU, NCCL for those on GPUs
+    end = RUN.replace('"gloo"', "")
+    dag = torchrun.dag(
+        "zeus_ranks_real", BEGIN + REAL + end, target="accuracy >= 0.999", mode="measure"
+    )
     assert torchrun.run(dag).state == "success"
     (trial,) = log_of("zeus_ranks_real.train")
     assert trial.state.value == "converged"
-    zero, one = torchrun.said(0, "epoch"), torchrun.said(1, "epoch")
+    zero = torchrun.said(0, "epoch")
+    one = torchrun.said(1, "epoch")
     assert [e[:3] for e in zero] == [e[:3] for e in one] == [[32, 16, 16]] * len(zero)
     for (*_, mine), (*_, theirs) in zip(zero, one, strict=True):
         assert len(mine) == len(theirs) == 501
@@ -224,7 +240,9 @@ def test_an_error_of_one_rank_ends_the_trial(torchrun: Torchrun) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones(torchrun: Torchrun, rank: int) -> None:
+def test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones(
+    torchrun: Torchrun, rank: int
+) -> None:
     fails = f"if run.batch_size == 16 and RANK == {rank}: raise ValueError('16 does not divide the data')"
     dag = torchrun.dag(name := f"zeus_ranks_try_{rank}", script(fails))
     assert torchrun.run_twice(dag).state == "success"
@@ -235,7 +253,9 @@ def test_an_error_in_a_try_ends_the_processes_and_the_incumbent_runs_in_new_ones
 @pytest.mark.nightly
 def test_no_data_on_all_ranks_ends_the_run_and_keeps_its_value(torchrun: Torchrun) -> None:
     code = (
-        script().replace("range(max(5000 // run.batch_size, 50))", "run.data_loader([])").replace("run.step()", "pass")
+        script()
+        .replace("range(max(5000 // run.batch_size, 50))", "run.data_loader([])")
+        .replace("run.step()", "pass")
     )
     dag_run = torchrun.run(torchrun.dag("zeus_ranks_no_data", code))
     assert dag_run.state == "success"
@@ -243,12 +263,18 @@ def test_no_data_on_all_ranks_ends_the_run_and_keeps_its_value(torchrun: Torchru
 
 
 @pytest.mark.nightly
-def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(torchrun: Torchrun) -> None:
+def test_out_of_memory_ends_the_processes_and_the_next_attempt_runs_in_new_ones(
+    torchrun: Torchrun,
+) -> None:
     """One process alone cannot go on to the next attempt: the others wait for its gradients."""
     full = "if run.batch_size == 16: raise MemoryError('out of memory')"
     dag = torchrun.dag("zeus_ranks_memory", script(full))
     assert torchrun.run_twice(dag).state == "success"
-    assert told("zeus_ranks_memory") == [(32, "converged", 1), (16, "failed", 1), (32, "converged", 2)]
+    assert told("zeus_ranks_memory") == [
+        (32, "converged", 1),
+        (16, "failed", 1),
+        (32, "converged", 2),
+    ]
     assert log_of("zeus_ranks_memory.train")[1].observation.out_of_memory
 
 
@@ -260,10 +286,16 @@ WAITS = """
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("notices", [True, False])
-def test_out_of_memory_of_another_rank_is_that_of_the_trial_and_ends_it(torchrun: Torchrun, notices: bool) -> None:
+def test_out_of_memory_of_another_rank_is_that_of_the_trial_and_ends_it(
+    torchrun: Torchrun, notices: bool
+) -> None:
     """Rank 0 sees its connection closed, or nothing at all until torchrun ends it."""
     full = "if run.batch_size == 16 and RANK == 1: raise MemoryError('out of memory')"
-    code = script(full) if notices else script().replace("        pass\n", textwrap.indent(WAITS, "    "))
+    code = (
+        script(full)
+        if notices
+        else script().replace("        pass\n", textwrap.indent(WAITS, "    "))
+    )
     dag_id = f"zeus_ranks_memory_of_one_{notices}".lower()
     dag = torchrun.dag(dag_id, code)
     assert torchrun.run_twice(dag).state == "success"
@@ -282,7 +314,9 @@ def test_a_batch_size_that_cannot_be_divided_is_refused_at_parse(torchrun: Torch
         torchrun.dag("zeus_ranks_uneven", script(), **UNEVEN)
 
 
-def test_a_batch_size_known_when_the_task_runs_is_refused_before_any_trial(torchrun: Torchrun, run_dag: Any) -> None:
+def test_a_batch_size_known_when_the_task_runs_is_refused_before_any_trial(
+    torchrun: Torchrun, run_dag: Any
+) -> None:
     sizes = {"batch_sizes": "{{ [15, 32] }}", "default_batch_size": 32}
     assert torchrun.run(torchrun.dag("zeus_ranks_late", script(), **sizes)).state == "failed"
     assert log_of("zeus_ranks_late.train") == []
@@ -292,7 +326,9 @@ def test_a_batch_size_known_when_the_task_runs_is_refused_before_any_trial(torch
 def test_processes_that_the_command_does_not_tell_of_refuse_it_themselves(
     torchrun: Torchrun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "TORCHRUN", ["env", "PET_NPROC_PER_NODE=2", *TORCHRUN[:-1]])
+    monkeypatch.setattr(
+        sys.modules[__name__], "TORCHRUN", ["env", "PET_NPROC_PER_NODE=2", *TORCHRUN[:-1]]
+    )
     dag = torchrun.dag("zeus_ranks_hidden", script(), **UNEVEN)
     with caplog.at_level(logging.INFO, logger="airflow_provider_zeus"):
         assert torchrun.run(dag).state == "failed"
@@ -324,7 +360,12 @@ def test_processes_that_the_command_does_not_tell_of_refuse_it_themselves(
     ],
 )
 def test_what_cannot_work_is_said(
-    torchrun: Torchrun, name: str, code: str, spec: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+    torchrun: Torchrun,
+    name: str,
+    code: str,
+    spec: dict[str, Any],
+    said: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, logger="airflow_provider_zeus"):
         dag_run = torchrun.run(torchrun.dag(f"zeus_ranks_{name}", code, **spec))
@@ -347,7 +388,11 @@ def test_the_loop_alone_without_train(torchrun: Torchrun) -> None:
     end = RUN.replace("run.train(train)", "train(run)")
     dag = torchrun.dag("zeus_ranks_loop", script(end=end))
     assert torchrun.run_twice(dag).state == "success"
-    assert told("zeus_ranks_loop") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
+    assert told("zeus_ranks_loop") == [
+        (32, "converged", 1),
+        (16, "given_up", 1),
+        (32, "converged", 2),
+    ]
 
 
 HOSTS = """
@@ -359,13 +404,17 @@ gpu = open_device(plan["spec"]["device"], state_dir=plan["state_dir"])
 if RANK == 1:
     gpu.set_limit_w(100.0)  # the slower host
 began = gpu.now_s(), gpu.energy_j()
-""" + RUN.replace("dist.destroy", "say('gpu', gpu.now_s() - began[0], gpu.energy_j() - began[1])\ndist.destroy")
+""" + RUN.replace(
+    "dist.destroy", "say('gpu', gpu.now_s() - began[0], gpu.energy_j() - began[1])\ndist.destroy"
+)
 
 
 @pytest.mark.nightly
 def test_across_hosts_energy_is_summed_and_time_is_the_longest(torchrun: Torchrun) -> None:
     """Two processes that each take themselves for the only one of its host."""
-    dag = torchrun.dag("zeus_hosts", script(end=HOSTS), gpus=None, batch_sizes=[2048], default_batch_size=2048)
+    dag = torchrun.dag(
+        "zeus_hosts", script(end=HOSTS), gpus=None, batch_sizes=[2048], default_batch_size=2048
+    )
     assert torchrun.run(dag).state == "success"
     (trial,) = log_of("zeus_hosts.train")
     seen = trial.observation
@@ -413,9 +462,15 @@ def test_rank_0_alone_sets_the_limits_of_all_gpus_and_each_comes_back(
     assert trial.state.value == ("failed" if dies else "converged")
     if not dies:
         seen = trial.observation
-        assert (seen.device_count, seen.max_power_w, seen.energy_source) == (2, 500.0, "nvml_counter")
+        assert (seen.device_count, seen.max_power_w, seen.energy_source) == (
+            2,
+            500.0,
+            "nvml_counter",
+        )
         assert seen.gpu_uuid == ",".join(cards[i].uuid.decode() for i in (2, 0))
-        assert (seen.energy_j or 0) / (seen.time_s or 1) == pytest.approx(2 * 190, rel=0.35), "two at 150 to 240 W"
+        assert (seen.energy_j or 0) / (seen.time_s or 1) == pytest.approx(2 * 190, rel=0.35), (
+            "two at 150 to 240 W"
+        )
 
 
 @pytest.mark.nightly
@@ -481,14 +536,20 @@ def train(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "code"), [("transformers", HUGGINGFACE), ("lightning", LIGHTNING)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("transformers", HUGGINGFACE), ("lightning", LIGHTNING)]
+)
 def test_a_frameworks_own_processes(torchrun: Torchrun, name: str, code: str) -> None:
     """The framework initialises the process group, after from_env() and before the first epoch."""
     pytest.importorskip(name, reason=f"{name} is not installed")
     end = RUN.replace('dist.init_process_group("gloo")', "")
     dag = torchrun.dag(f"zeus_ranks_{name}", BEGIN + code + end)
     assert torchrun.run_twice(dag).state == "success"
-    assert told(f"zeus_ranks_{name}") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
+    assert told(f"zeus_ranks_{name}") == [
+        (32, "converged", 1),
+        (16, "given_up", 1),
+        (32, "converged", 2),
+    ]
     epochs = [torchrun.said(rank, "epoch") for rank in (0, 1)]
     assert epochs[0] == epochs[1]
     seen = log_of(f"zeus_ranks_{name}.train")[2].observation
@@ -516,15 +577,22 @@ if not rank:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tuned", [True, False])
-def test_without_a_batch_size_the_first_process_sets_the_limit_for_all(torchrun: Torchrun, tuned: bool) -> None:
+def test_without_a_batch_size_the_first_process_sets_the_limit_for_all(
+    torchrun: Torchrun, tuned: bool
+) -> None:
     name = f"zeus_ranks_tuned_{tuned}"
-    dag = torchrun.dag(name, UNCHANGED if tuned else UNCHANGED.replace("with ZeusRun.from_env():", "if True:"))
+    dag = torchrun.dag(
+        name, UNCHANGED if tuned else UNCHANGED.replace("with ZeusRun.from_env():", "if True:")
+    )
     quick = {"power_limits_w": [250.0, 100.0], "profile_s": 0.5, "eta": 1.0}
     dag.task_dict["train"].job = ZeusJob(
         device="simulated:v100/shufflenet", **quick if tuned else {"mode": "measure"}
     ).to_dict()
     dag_run = torchrun.run(dag)
-    assert dag_run.get_task_instance("train").xcom_pull(task_ids="train", key="return_value") == "trained"
+    assert (
+        dag_run.get_task_instance("train").xcom_pull(task_ids="train", key="return_value")
+        == "trained"
+    )
     (trial,) = log_of(f"{name}.train")
     seen = trial.observation
     assert (trial.state.value, trial.batch_size) == ("done", None)

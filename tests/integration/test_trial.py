@@ -52,9 +52,13 @@ class Pod:
 
     def env(self, trial: ZeusTrial, **more: str) -> dict[str, str]:
         own = {"PYTHONPATH": str(ROOT), "ZEUS_XCOM": str(self.folder / "return.json")}
-        return trial.env | own | {"ZEUS_STATE_DIR": str(self.folder), "PATH": "/usr/bin:/bin"} | more
+        return (
+            trial.env | own | {"ZEUS_STATE_DIR": str(self.folder), "PATH": "/usr/bin:/bin"} | more
+        )
 
-    def operator(self, trial: ZeusTrial, command: str = "{python} train.py && cat $ZEUS_XCOM", **kwargs: Any) -> Any:
+    def operator(
+        self, trial: ZeusTrial, command: str = "{python} train.py && cat $ZEUS_XCOM", **kwargs: Any
+    ) -> Any:
         env = self.env(trial, **kwargs.pop("env", {}))
         return BashOperator(
             task_id="train",
@@ -97,11 +101,17 @@ def test_a_pod_whose_first_attempt_is_given_up_ends_with_one_save(
     assert (chosen.levelname, "batch size 32" in chosen.getMessage()) == ("INFO", True)
     second = run_dag(dag)
     assert (first.state, second.state) == ("success", "success")
-    assert states("zeus_pod.train") == [(32, "converged", 1), (16, "given_up", 1), (32, "converged", 2)]
+    assert states("zeus_pod.train") == [
+        (32, "converged", 1),
+        (16, "given_up", 1),
+        (32, "converged", 2),
+    ]
     assert pod.saves() == [32, 32]
     cost = xcom(second, "zeus_tell", "zeus_cost")
     assert (cost["kept_attempt"], cost["batch_size"], cost["energy_source"]) == (2, 32, "simulated")
-    assert cost["energy_j"] == pytest.approx(sum(t.observation.energy_j or 0 for t in log_of("zeus_pod.train")[1:]))
+    assert cost["energy_j"] == pytest.approx(
+        sum(t.observation.energy_j or 0 for t in log_of("zeus_pod.train")[1:])
+    )
     assert xcom(second, "train")["value"] == {"model": "model-32"}
     origin = log_of("zeus_pod.train")[1].origin
     assert (origin.task_id, origin.run_id) == ("train", second.run_id)
@@ -115,7 +125,9 @@ def test_each_instance_of_a_mapped_group_is_a_trial_of_its_own(run_dag: Any, pod
         @task_group
         def region(name: str) -> None:
             with ZeusTrial(job()) as trial:
-                pod.operator(trial, env={"ZEUS_XCOM": f"{pod.folder}/return-{{{{ ti.map_index }}}}.json"})
+                pod.operator(
+                    trial, env={"ZEUS_XCOM": f"{pod.folder}/return-{{{{ ti.map_index }}}}.json"}
+                )
 
         region.expand(name=["north", "south", "west"])
     dag_run = run_dag(dag)
@@ -135,7 +147,9 @@ def test_jobs_apart_when_their_id_is_a_template(run_dag: Any, pod: Pod) -> None:
         @task_group
         def region(name: str) -> None:
             with ZeusTrial(job(job_id="region-{{ ti.map_index }}")) as trial:
-                pod.operator(trial, env={"ZEUS_XCOM": f"{pod.folder}/return-{{{{ ti.map_index }}}}.json"})
+                pod.operator(
+                    trial, env={"ZEUS_XCOM": f"{pod.folder}/return-{{{{ ti.map_index }}}}.json"}
+                )
 
         region.expand(name=["north", "south"])
     assert run_dag(dag).state == "success"
@@ -149,7 +163,9 @@ def test_a_job_for_each_argument_of_a_mapped_group(run_dag: Any, pod: Pod) -> No
         @task_group
         def region(name: str) -> None:
             with ZeusTrial(job(), job_id_by="name") as trial:
-                pod.operator(trial, env={"ZEUS_XCOM": f"{pod.folder}/return-{{{{ ti.map_index }}}}.json"})
+                pod.operator(
+                    trial, env={"ZEUS_XCOM": f"{pod.folder}/return-{{{{ ti.map_index }}}}.json"}
+                )
 
         region.expand(name=["north", "south"])
     assert run_dag(dag).state == "success"
@@ -161,9 +177,13 @@ def test_a_job_for_each_argument_of_a_mapped_group(run_dag: Any, pod: Pod) -> No
 
 
 def test_native_rendering_leaves_text_in_the_environment(run_dag: Any, pod: Pod) -> None:
-    native = DAG("zeus_pod_native", schedule=None, start_date=START, render_template_as_native_obj=True)
+    native = DAG(
+        "zeus_pod_native", schedule=None, start_date=START, render_template_as_native_obj=True
+    )
     with native as dag, ZeusTrial(job()) as trial:
-        pod.operator(trial, "[ $ZEUS_BATCH_SIZE-$ZEUS_TRY = 32-1 ] && {python} train.py && cat $ZEUS_XCOM")
+        pod.operator(
+            trial, "[ $ZEUS_BATCH_SIZE-$ZEUS_TRY = 32-1 ] && {python} train.py && cat $ZEUS_XCOM"
+        )
     assert run_dag(dag).state == "success"
     assert states("zeus_pod_native.train") == [(32, "converged", 1)]
 
@@ -228,7 +248,8 @@ def another_trial() -> None:
 
 class TestRefused:
     @pytest.mark.parametrize(
-        "inside", [measured, of_a_job, mapped_of_a_job, measured_command, command_of_a_group, another_trial]
+        "inside",
+        [measured, of_a_job, mapped_of_a_job, measured_command, command_of_a_group, another_trial],
     )
     def test_a_task_of_zeus_within_a_trial(self, inside: Any) -> None:
         said = r"(train|inner_ask) is a task of Zeus already.*leave this ZeusTrial out, and give its job to that task"
@@ -250,7 +271,10 @@ class TestRefused:
             inside()
 
     def test_outside_of_a_dag(self) -> None:
-        with pytest.raises(JobSpecError, match="ZeusTrial = 'zeus': is outside of a DAG"), ZeusTrial(job()):
+        with (
+            pytest.raises(JobSpecError, match="ZeusTrial = 'zeus': is outside of a DAG"),
+            ZeusTrial(job()),
+        ):
             pass
 
     def test_a_lease_of_nothing(self) -> None:
@@ -280,7 +304,9 @@ def test_names_of_setup_and_teardown() -> None:
     }
     assert trial.setup.is_setup
     assert trial.teardown.is_teardown
-    assert not trial.teardown.on_failure_fail_dagrun, "it decides about the run only where a target is required"
+    assert not trial.teardown.on_failure_fail_dagrun, (
+        "it decides about the run only where a target is required"
+    )
     assert dag.get_task("c").upstream_task_ids == {"resnet_ask"}
     assert "resnet_ask" in trial.env["ZEUS_PLAN"]
 
@@ -289,7 +315,10 @@ def test_names_of_setup_and_teardown() -> None:
 def test_what_depends_on_the_past(place: str) -> None:
     """The question waits with the training, for the run before to end; the report waits for nothing else."""
     waits = {"depends_on_past": True}
-    with DAG("zeus_past", schedule=None, default_args=waits if place == "DAG" else {}), ZeusTrial(job()) as trial:
+    with (
+        DAG("zeus_past", schedule=None, default_args=waits if place == "DAG" else {}),
+        ZeusTrial(job()) as trial,
+    ):
         EmptyOperator(task_id="train", **(waits if place == "operator" else {}))
     expected = place != "nowhere"
     assert (trial.setup.depends_on_past, trial.setup.wait_for_downstream) == (expected, expected)
@@ -297,9 +326,12 @@ def test_what_depends_on_the_past(place: str) -> None:
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_a_pod_that_dies_is_a_failed_trial_without_a_cost(run_dag: Any, pod: Pod, required: bool) -> None:
+def test_a_pod_that_dies_is_a_failed_trial_without_a_cost(
+    run_dag: Any, pod: Pod, required: bool
+) -> None:
     """And a failed run, whether or not Airflow counts the teardown among what decides that."""
-    name, spec = f"zeus_pod_dies_{required}", job(require_target=required)
+    name = f"zeus_pod_dies_{required}"
+    spec = job(require_target=required)
     with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(spec) as trial:
         pod.operator(trial, "kill -9 $$")
     assert run_dag(dag).state == "failed"
@@ -316,14 +348,19 @@ def test_earlier_starts_of_a_retried_operator(
 ) -> None:
     """The first start dies in its third epoch; only files tell what it cost."""
     name = f"zeus_retried_{by_files}"
-    code = TRAIN.replace("run.report(", "os.path.exists('died') or epoch < 2 or die()\n        run.report(")
+    code = TRAIN.replace(
+        "run.report(", "os.path.exists('died') or epoch < 2 or die()\n        run.report("
+    )
     die = "def die():\n    open('died', 'w').close()\n    run_.progress.beat()\n    os.kill(os.getpid(), 9)\n"
     code = code.replace("EPOCHS =", die + "EPOCHS =").replace(
         "ZeusRun.from_env().train", "run_ = ZeusRun.from_env()\nrun_.train"
     )
     (pod.folder / "train.py").write_text(code)
     path = str(pod.folder / "results") if by_files else None
-    with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(job(), result_path=path) as trial:
+    with (
+        DAG(name, schedule=None, start_date=START) as dag,
+        ZeusTrial(job(), result_path=path) as trial,
+    ):
         pod.operator(trial, retries=1, retry_delay=timedelta(0))
     caplog.set_level("INFO")
     dag_run = run_dag(dag)
@@ -341,11 +378,17 @@ def test_earlier_starts_of_a_retried_operator(
         assert lost.reason == LOST
         assert lost.observation.energy_j is None
     cost = xcom(dag_run, "zeus_tell", "zeus_cost")
-    assert cost["energy_j"] is None if not by_files else cost["energy_j"] > (kept.observation.energy_j or 0)
+    assert (
+        cost["energy_j"] is None
+        if not by_files
+        else cost["energy_j"] > (kept.observation.energy_j or 0)
+    )
 
 
 @pytest.mark.slow
-def test_clearing_the_training_asks_anew_and_saves_once_more(run_dag: Any, rerun_tasks: Any, pod: Pod) -> None:
+def test_clearing_the_training_asks_anew_and_saves_once_more(
+    run_dag: Any, rerun_tasks: Any, pod: Pod
+) -> None:
     with DAG("zeus_pod_cleared", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
         pod.operator(trial)
     dag_run = run_dag(dag)
@@ -358,24 +401,36 @@ def test_clearing_the_training_asks_anew_and_saves_once_more(run_dag: Any, rerun
 
 
 @pytest.mark.slow
-def test_clearing_the_setup_task_alone_books_no_training_twice(run_dag: Any, rerun_tasks: Any, pod: Pod) -> None:
-    with DAG("zeus_pod_setup_cleared", schedule=None, start_date=START) as dag, ZeusTrial(job()) as trial:
+def test_clearing_the_setup_task_alone_books_no_training_twice(
+    run_dag: Any, rerun_tasks: Any, pod: Pod
+) -> None:
+    with (
+        DAG("zeus_pod_setup_cleared", schedule=None, start_date=START) as dag,
+        ZeusTrial(job()) as trial,
+    ):
         pod.operator(trial)
     dag_run = run_dag(dag)
     rerun_tasks(dag, dag_run, ["zeus_tell"])  # which may run again by itself: nothing changes
     assert [t.state.value for t in log_of("zeus_pod_setup_cleared.train")] == ["converged"]
     rerun_tasks(dag, dag_run, ["zeus_ask", "zeus_tell"])
     first, again = log_of("zeus_pod_setup_cleared.train")
-    assert (first.state.value, again.state.value, again.observation.energy_j) == ("converged", "failed", None)
+    assert (first.state.value, again.state.value, again.observation.energy_j) == (
+        "converged",
+        "failed",
+        None,
+    )
     assert first.observation.start_id != again.observation.start_id
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_below_target_fails_the_run_only_where_the_target_is_required(run_dag: Any, pod: Pod, required: bool) -> None:
+def test_below_target_fails_the_run_only_where_the_target_is_required(
+    run_dag: Any, pod: Pod, required: bool
+) -> None:
     name = f"zeus_pod_below_{required}"
     spec = job(require_target=required, max_epochs=2)
     with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(spec) as trial:
-        pod.operator(trial, "{python} train.py; cat $ZEUS_XCOM")  # its own exit status is lost, as in some pods
+        # its own exit status is lost, as in some pods
+        pod.operator(trial, "{python} train.py; cat $ZEUS_XCOM")
     dag_run = run_dag(dag)
     assert dag_run.state == ("failed" if required else "success")
     assert dag_run.get_task_instance("train").state == "success"
@@ -393,7 +448,10 @@ def test_where_airflow_cannot_be_asked_a_kept_model_is_a_success(
 
     monkeypatch.setattr(trial_tasks.Training, "states", gone)
     name = f"zeus_pod_unasked_{state}"
-    with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(job(require_target=True)) as trial:
+    with (
+        DAG(name, schedule=None, start_date=START) as dag,
+        ZeusTrial(job(require_target=True)) as trial,
+    ):
         pod.operator(trial, *([command] if command else []))
     assert run_dag(dag).state == state
 
@@ -410,18 +468,26 @@ def test_without_a_store_it_trains_at_the_default_and_the_cost_is_told_later(
         assert run_dag(dag).state == "success"
     assert pod.saves() == [32]
     assert log_of("zeus_pod_alone.train") == []
-    if not hasattr(Variable, "keys"):  # Airflow 3.2: no task lists Variables; "airflow zeus repair" tells what waits
+    # Airflow 3.2: no task lists Variables; "airflow zeus repair" tells what waits
+    if not hasattr(Variable, "keys"):
         drain(open_store(), AirflowVariables(), None)
     second = run_dag(dag)
     assert second.state == "success"
-    assert states("zeus_pod_alone.train")[0] == (32, "converged", 1), "told by the second run, before it asked"
+    assert states("zeus_pod_alone.train")[0] == (32, "converged", 1), (
+        "told by the second run, before it asked"
+    )
     assert log_of("zeus_pod_alone.train")[0].origin.run_id != second.run_id
 
 
 @pytest.mark.usefixtures("asks_briefly")
-def test_a_strict_job_without_a_store_does_not_train(run_dag: Any, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strict_job_without_a_store_does_not_train(
+    run_dag: Any, pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgresql://nobody@127.0.0.1:1/none")
-    with DAG("zeus_pod_strict", schedule=None, start_date=START) as dag, ZeusTrial(job(strict=True)) as trial:
+    with (
+        DAG("zeus_pod_strict", schedule=None, start_date=START) as dag,
+        ZeusTrial(job(strict=True)) as trial,
+    ):
         pod.operator(trial)
     assert run_dag(dag).state == "failed"
     assert pod.saves() == []
@@ -457,15 +523,21 @@ def test_a_training_that_leaves_no_result_is_said_with_the_remedy(
     run_dag: Any, pod: Pod, by_files: bool, required: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    name, path = f"zeus_pod_silent_{by_files}_{required}", str(pod.folder / "results") if by_files else None
+    name = f"zeus_pod_silent_{by_files}_{required}"
+    path = str(pod.folder / "results") if by_files else None
     spec = job(require_target=required)
-    with DAG(name, schedule=None, start_date=START) as dag, ZeusTrial(spec, result_path=path) as trial:
+    with (
+        DAG(name, schedule=None, start_date=START) as dag,
+        ZeusTrial(spec, result_path=path) as trial,
+    ):
         pod.operator(trial, "echo trained")
     dag_run = run_dag(dag)
     assert dag_run.state == "success", "a missing result never fails the run"
     assert xcom(dag_run, "zeus_tell", "zeus_cost")["batch_size"] == 32, "its model is kept"
     assert PLAIN in log_of(f"{name}.train")[0].observation.reasons
-    assert [(t.state.value, t.reason) for t in log_of(f"{name}.train")] == [("no_metric", NO_RESULT)]
+    assert [(t.state.value, t.reason) for t in log_of(f"{name}.train")] == [
+        ("no_metric", NO_RESULT)
+    ]
     ours = [r for r in caplog.records if r.name == trial_tasks.__name__]
     assert [r.levelname for r in ours] == ["INFO", "WARNING"]
     chosen, said = (r.getMessage() for r in ours)
@@ -479,7 +551,10 @@ def test_a_new_device_is_said_by_the_task_that_learns_of_it(
 ) -> None:
     caplog.set_level("INFO")
     for device in ("simulated:v100/shufflenet", "simulated:a40/shufflenet"):
-        with DAG("zeus_pod_moved", schedule=None, start_date=START) as dag, ZeusTrial(job(device=device)) as trial:
+        with (
+            DAG("zeus_pod_moved", schedule=None, start_date=START) as dag,
+            ZeusTrial(job(device=device)) as trial,
+        ):
             pod.operator(trial)
         caplog.clear()
         assert run_dag(dag).state == "success"

@@ -13,7 +13,9 @@ from airflow_provider_zeus.plugin.api.reading import waits
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 
 UNTIL_S = 1_800_000_000.0
-PLANNED = Planned(signal="carbon", why="It waits until then: 24 % less.", until_s=UNTIL_S, saves=0.24)
+PLANNED = Planned(
+    signal="carbon", why="It waits until then: 24 % less.", until_s=UNTIL_S, saves=0.24
+)
 
 
 def test_the_waits_of_a_run_by_the_task_that_trains(run_dag: Any) -> None:

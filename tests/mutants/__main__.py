@@ -1,7 +1,8 @@
 """The command: ``python -m tests.mutants [run | contexts | compare | draw]``.
 
-``contexts`` runs the tests once and keeps which of them execute which lines; ``run`` needs that. ``run --part slow``
-goes on with what quick tests did not find. ``compare BEFORE AFTER`` fails where a fault is lost.
+``contexts`` runs the tests once and keeps which of them execute which lines; ``run`` needs that.
+``run --part slow`` goes on with what quick tests did not find.
+``compare BEFORE AFTER`` fails where a fault is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ FOUND = Path(__file__).with_name("found.json")
 def draw_anew() -> None:
     """Draw the drawn half of the list anew, from the package as it is now."""
     edits = draw.draw(scratch.ROOT)
-    drawn = [draw.fault_of(e, (scratch.ROOT / e.file).read_text(encoding="utf-8"), i) for i, e in enumerate(edits, 1)]
+    drawn = [
+        draw.fault_of(e, (scratch.ROOT / e.file).read_text(encoding="utf-8"), i)
+        for i, e in enumerate(edits, 1)
+    ]
     faults.write(drawn + [fault for fault in faults.read() if fault.origin != "drawn"])
 
 
@@ -33,12 +37,17 @@ def try_all(options: argparse.Namespace, kept: Path) -> None:
         left = [fault for fault in left if fault.id not in known or not known[fault.id].found]
 
     def told(fault: faults.Fault, outcome: run.Outcome) -> None:
-        print(f"{fault.id:9} {outcome.outcome:8} {outcome.seconds:6} s  {outcome.found_by}", flush=True)
+        print(
+            f"{fault.id:9} {outcome.outcome:8} {outcome.seconds:6} s  {outcome.found_by}",
+            flush=True,
+        )
         if outcome.found or fault.id not in known or options.part == "quick":
             known[fault.id] = outcome
         report.write(options.report, known)
 
-    attempt = partial(run.try_one, known=collect.Contexts.read(kept), part=options.part, most=options.most)
+    attempt = partial(
+        run.try_one, known=collect.Contexts.read(kept), part=options.part, most=options.most
+    )
     run.run(left, attempt, told, options.jobs)
     print(report.summary(known))
 
@@ -46,15 +55,27 @@ def try_all(options: argparse.Namespace, kept: Path) -> None:
 def main() -> int:
     """Do what the command line says; returns the exit status."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__, formatter_class=form)
-    parser.add_argument("what", nargs="?", default="run", choices=("run", "contexts", "compare", "draw"))
-    parser.add_argument("paths", nargs="*", help="contexts: tests that are added to those known; compare: two reports")
-    parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="try these faults alone")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description=__doc__, formatter_class=form
+    )
+    parser.add_argument(
+        "what", nargs="?", default="run", choices=("run", "contexts", "compare", "draw")
+    )
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        help="contexts: tests that are added to those known; compare: two reports",
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="ID", help="try these faults alone"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--most", type=int, default=400, help="tests of one fault (default: 400)")
     parser.add_argument("--part", default="quick", choices=collect.PARTS)
     parser.add_argument("--contexts", type=Path, help="default: build/mutants/contexts-PART.json")
-    parser.add_argument("--report", type=Path, default=FOUND, help="default: tests/mutants/found.json")
+    parser.add_argument(
+        "--report", type=Path, default=FOUND, help="default: tests/mutants/found.json"
+    )
     options = parser.parse_intermixed_args()
     kept = options.contexts or KEPT / f"contexts-{options.part}.json"
     if options.what == "compare":
@@ -64,7 +85,9 @@ def main() -> int:
         draw_anew()
     elif options.what == "contexts":
         files = sorted({fault.file for fault in faults.read()})
-        known = collect.Contexts.read(kept) if options.paths and kept.exists() else collect.Contexts()
+        known = (
+            collect.Contexts.read(kept) if options.paths and kept.exists() else collect.Contexts()
+        )
         known.add(collect.collect(files, options.part, options.jobs, options.paths))
         known.write(kept)
     else:

@@ -1,4 +1,6 @@
-"""Which tests execute which lines of the files that have faults: ``python -m tests.mutants contexts``."""
+"""Which tests execute which lines of the files that have faults:
+``python -m tests.mutants contexts``.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +31,27 @@ class Contexts:
     """What one run of the tests showed."""
 
     seconds: dict[str, float] = field(default_factory=dict)  # of each test that passed
-    lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)  # file -> line -> tests that execute it
+    # file -> line -> tests that execute it
+    lines: dict[str, dict[int, list[str]]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Contexts:
         """Read what :meth:`write` wrote."""
         data = json.loads(path.read_text(encoding="utf-8"))
         names = list(data["seconds"])
-        lines = {f: {int(n): [names[i] for i in of] for n, of in found.items()} for f, found in data["lines"].items()}
+        lines = {
+            f: {int(n): [names[i] for i in of] for n, of in found.items()}
+            for f, found in data["lines"].items()
+        }
         return cls(data["seconds"], lines)
 
     def write(self, path: Path) -> None:
         """Write a file; tests by their number in it."""
         number = {name: i for i, name in enumerate(self.seconds)}
-        lines = {f: {n: [number[t] for t in of] for n, of in found.items()} for f, found in self.lines.items()}
+        lines = {
+            f: {n: [number[t] for t in of] for n, of in found.items()}
+            for f, found in self.lines.items()
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"seconds": self.seconds, "lines": lines}), encoding="utf-8")
 
@@ -57,8 +66,9 @@ class Contexts:
     def covering(self, fault: Fault, root: Path) -> set[str]:
         """Tests that execute the statement with the fault.
 
-        Of a statement outside of functions, which runs at import, and of one that no process with coverage runs: tests
-        that execute any function of the file, and those of the files that name it.
+        Of a statement outside of functions, which runs at import, and of one that no process with
+        coverage runs: tests that execute any function of the file,
+        and those of the files that name it.
         """
         tree = ast.parse(text := (root / fault.file).read_text(encoding="utf-8"))
         known = self.lines.get(fault.file, {})
@@ -87,8 +97,11 @@ def naming(file: str, tests: Iterable[str], root: Path) -> set[str]:
 
 
 def _statement(tree: ast.Module, lines: range) -> tuple[bool, set[int]]:
-    """Whether the innermost statement around these lines lies in a function, and its lines; of a block, its head."""
-    inside, own = False, set(lines)
+    """Whether the innermost statement around these lines lies in a function, and its lines;
+    of a block, its head.
+    """
+    inside = False
+    own = set(lines)
     for node in ast.walk(tree):
         if not isinstance(node, ast.stmt) or not node.lineno <= lines[0] <= (node.end_lineno or 0):
             continue
@@ -96,7 +109,10 @@ def _statement(tree: ast.Module, lines: range) -> tuple[bool, set[int]]:
             inside = inside or lines[0] >= node.body[0].lineno
         body = getattr(node, "body", None)
         if body is None or lines[0] < body[0].lineno:
-            own = {*lines, *range(node.lineno, (body[0].lineno if body else (node.end_lineno or 0) + 1))}
+            own = {
+                *lines,
+                *range(node.lineno, (body[0].lineno if body else (node.end_lineno or 0) + 1)),
+            }
     return inside, own
 
 
@@ -108,20 +124,36 @@ def _in_functions(tree: ast.Module) -> set[int]:
 def collect(files: Iterable[str], part: str, jobs: int, paths: Sequence[str]) -> Contexts:
     """Run the tests once, in a copy, with coverage of these files."""
     with tempfile.TemporaryDirectory(prefix="zeus-contexts-") as held:
-        folder, data = Path(held, "copy"), Path(held, "data")
+        folder = Path(held, "copy")
+        data = Path(held, "data")
         data.mkdir()
         scratch.copy_to(folder)
-        settings, times = data / "settings.ini", data / "times.json"
+        settings = data / "settings.ini"
+        times = data / "times.json"
         included = "".join(f"    {folder / file}\n" for file in files)
         settings.write_text(_SETTINGS.format(data=data) + included, encoding="utf-8")
         more = {"COVERAGE_PROCESS_START": str(settings), contexts.TIMES: str(times)}
-        arguments = ["-p", "tests.mutants.contexts", "-q", "-m", PARTS[part], "-n", str(jobs), *paths]
-        print(scratch.pytest(folder, arguments, more).stdout[-3000:])  # which tests fail without any fault
+        arguments = [
+            "-p",
+            "tests.mutants.contexts",
+            "-q",
+            "-m",
+            PARTS[part],
+            "-n",
+            str(jobs),
+            *paths,
+        ]
+        # which tests fail without any fault
+        print(scratch.pytest(folder, arguments, more).stdout[-3000:])
         measured = Coverage(data_file=str(data / "coverage"), config_file=False)
         measured.combine([str(data)])
         ended = json.loads(times.read_text(encoding="utf-8"))
-        passed = {test: seconds for test, (outcome, seconds) in ended.items() if outcome == "passed"}
-        by_line = {file: measured.get_data().contexts_by_lineno(str(folder / file)) for file in files}
+        passed = {
+            test: seconds for test, (outcome, seconds) in ended.items() if outcome == "passed"
+        }
+        by_line = {
+            file: measured.get_data().contexts_by_lineno(str(folder / file)) for file in files
+        }
     return Contexts(passed, {file: _tests_of(found, passed) for file, found in by_line.items()})
 
 

@@ -1,6 +1,8 @@
-"""A pytest plugin that names the running test to coverage, in this process and in those that the test starts.
+"""A pytest plugin that names the running test to coverage,
+in this process and in those that the test starts.
 
-Where the environment names a file by ``ZEUS_MUTANTS_TIMES`` it gets the outcome and the seconds of each test.
+Where the environment names a file by ``ZEUS_MUTANTS_TIMES`` it gets the outcome and the seconds of
+each test.
 """
 
 from __future__ import annotations
@@ -15,15 +17,19 @@ import pytest
 from coverage.config import CoverageConfig
 
 TIMES = "ZEUS_MUTANTS_TIMES"
-SET_UP = "|set-up"  # follows the name of a test: what it runs may serve the other tests of its file, too
-_CONFIG = "COVERAGE_PROCESS_CONFIG"  # environment variable that coverage reads when a child process starts
+# follows the name of a test: what it runs may serve the other tests of its file, too
+SET_UP = "|set-up"
+# environment variable that coverage reads when a child process starts
+_CONFIG = "COVERAGE_PROCESS_CONFIG"
 _WORST = ("failed", "skipped", "passed")
 
 _times: dict[str, tuple[str, float]] = {}  # test -> passed, failed or skipped; seconds
 
 
 def named(config: str, context: str) -> str:
-    """Coverage's configuration for a child process, with the context that all its lines are counted for."""
+    """Coverage's configuration for a child process,
+    with the context that all its lines are counted for.
+    """
     found = CoverageConfig.deserialize(config)
     found.context = context
     return found.serialize()
@@ -53,7 +59,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add up the seconds of a test, and keep its worst outcome."""
     outcome, seconds = _times.get(report.nodeid, ("passed", 0.0))
-    _times[report.nodeid] = min(outcome, report.outcome, key=_WORST.index), seconds + report.duration
+    _times[report.nodeid] = (
+        min(outcome, report.outcome, key=_WORST.index),
+        seconds + report.duration,
+    )
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

@@ -1,7 +1,8 @@
 """Draws faults by a seed: ``python -m tests.mutants draw``.
 
-Each place in the package where a small edit changes what the code does is a candidate. The kinds of edit take turns;
-each takes a place in the part of the package from which the fewest have been drawn.
+Each place in the package where a small edit changes what the code does is a candidate. The kinds of
+edit take turns; each takes a place in the part of the package from which the fewest have been
+drawn.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def draw(root: Path, count: int = 30, seed: int = 60) -> list[Edit]:
             if not any(each in file for each in _LEFT_OUT):
                 for edit in edits_of(file, path.read_text(encoding="utf-8")):
                     places[edit.kind][part].append(edit)
-    kinds, taken, drawn = sorted(places), Counter[str](), list[Edit]()
+    kinds = sorted(places)
+    taken = Counter[str]()
+    drawn = list[Edit]()
     while len(drawn) < count and any(any(parts.values()) for parts in places.values()):
         for kind in rng.sample(kinds, len(kinds)):
             parts = [part for part, found in places[kind].items() if found]
@@ -69,8 +72,11 @@ def draw(root: Path, count: int = 30, seed: int = 60) -> list[Edit]:
 
 
 def fault_of(edit: Edit, text: str, number: int) -> Fault:
-    """An edit of a file's ``text`` as an entry of the list: whole lines, as many as make them unique."""
-    first, last = text.rfind("\n", 0, edit.start) + 1, text.find("\n", edit.end)
+    """An edit of a file's ``text`` as an entry of the list: whole lines,
+    as many as make them unique.
+    """
+    first = text.rfind("\n", 0, edit.start) + 1
+    last = text.find("\n", edit.end)
     while text.count(text[first:last]) > 1:
         first = text.rfind("\n", 0, first - 1) + 1
     old = text[first:last]
@@ -90,17 +96,32 @@ def edits_of(file: str, text: str) -> Iterator[Edit]:
         return offsets[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
     for node, function in _walk(ast.parse(text), ""):
-        start, end = at(node.lineno, node.col_offset), at(node.end_lineno or 0, node.end_col_offset or 0)
+        start = at(node.lineno, node.col_offset)
+        end = at(node.end_lineno or 0, node.end_col_offset or 0)
         for kind, pattern, new, what in _changes(node, text[start:end]):
             if found := re.search(pattern, text[start:end]):
                 group = found.re.groups
-                yield Edit(kind, file, function, start + found.start(group), start + found.end(group), new, what)
+                yield Edit(
+                    kind,
+                    file,
+                    function,
+                    start + found.start(group),
+                    start + found.end(group),
+                    new,
+                    what,
+                )
 
 
-def _walk(node: ast.AST, function: str) -> Iterator[tuple[ast.expr | ast.stmt | ast.excepthandler, str]]:
+def _walk(
+    node: ast.AST, function: str
+) -> Iterator[tuple[ast.expr | ast.stmt | ast.excepthandler, str]]:
     """Every node that matters, with the function that it lies in."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.JoinedStr | ast.Assert) or _only_tells(child) or child in _annotations(node):
+        if (
+            isinstance(child, ast.JoinedStr | ast.Assert)
+            or _only_tells(child)
+            or child in _annotations(node)
+        ):
             continue
         inside = function
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -111,9 +132,13 @@ def _walk(node: ast.AST, function: str) -> Iterator[tuple[ast.expr | ast.stmt | 
 
 
 def _only_tells(node: ast.AST) -> bool:
-    """Whether a node is a log line, a block for type checkers, or the text that a debugger shows."""
+    """Whether a node is a log line, a block for type checkers,
+    or the text that a debugger shows.
+    """
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         return name in _LOGS
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.unparse(node.test)
@@ -125,7 +150,9 @@ def _annotations(node: ast.AST) -> tuple[ast.AST | None, ...]:
 
 
 def _changes(node: ast.AST, text: str) -> Iterator[tuple[str, str, str, str]]:
-    """Edits of one node: kind, pattern (its last group, or all, is replaced), new text, what goes wrong."""
+    """Edits of one node: kind, pattern (its last group, or all, is replaced), new text,
+    what goes wrong.
+    """
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[_]) if type(op) in _COMPARED:
             old, new = _COMPARED[type(op)]
@@ -133,18 +160,29 @@ def _changes(node: ast.AST, text: str) -> Iterator[tuple[str, str, str, str]]:
         case ast.BinOp(left=left, op=op) if type(op) in _REVERSED and not _is_text(node):
             old, new = _REVERSED[type(op)]
             yield "sign", _between(left, old), new, f"{old} became {new}"
-        case ast.BinOp(op=ast.BitOr()) if flags := re.search(rf"\| os\.({'|'.join(_FLAGS)})$", text):
+        case ast.BinOp(op=ast.BitOr()) if flags := re.search(
+            rf"\| os\.({'|'.join(_FLAGS)})$", text
+        ):
             yield "flag", rf"( \| os\.{flags[1]})$", "", f"a file is opened without {flags[1]}"
         case ast.BoolOp(op=op, values=[first, *_]):
             old, new = ("and", "or") if isinstance(op, ast.And) else ("or", "and")
-            yield "junction", _between(first, old), new, f"two conditions are joined by '{new}', not by '{old}'"
+            yield (
+                "junction",
+                _between(first, old),
+                new,
+                f"two conditions are joined by '{new}', not by '{old}'",
+            )
         case ast.UnaryOp(op=ast.Not()):
             yield "not", r"^(not )", "", "a condition is asked the wrong way round"
         case ast.Constant(value=bool() | str() | bytes() | None):
             return
         case ast.Constant(value=int() | float() as value):
             small = value == 0 or (isinstance(value, int) and value < 10)
-            new = str(value + 1) if small else str(value // 2 if isinstance(value, int) else value / 2)
+            new = (
+                str(value + 1)
+                if small
+                else str(value // 2 if isinstance(value, int) else value / 2)
+            )
             yield "number", r"^(.+)$", new, f"the number is {new}, not {text}"
         case _:
             yield from _changes_of_a_block(node, text)
@@ -160,19 +198,30 @@ def _changes_of_a_block(node: ast.AST, text: str) -> Iterator[tuple[str, str, st
         case ast.Call(func=ast.Name(id=name), args=[_, *_]) if name in ("min", "max"):
             new = "max" if name == "min" else "min"
             yield "extreme", rf"^({name})", new, f"the {new}imum is taken, not the {name}imum"
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[given, *_]) if name in _SAFE_TEXT:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[given, *_]) if (
+            name in _SAFE_TEXT
+        ):
             yield "escape", r"(?s)^(.+)$", ast.unparse(given), f"a text goes out without {name}()"
         case ast.ExceptHandler(body=[body, *_]) if not isinstance(body, ast.Pass | ast.Continue):
-            yield "swallowed", r"(?s)^except[^\n]*:(?: *#[^\n]*)?\n\s+(.+)$", "pass", "an error is swallowed"
+            yield (
+                "swallowed",
+                r"(?s)^except[^\n]*:(?: *#[^\n]*)?\n\s+(.+)$",
+                "pass",
+                "an error is swallowed",
+            )
         case ast.Raise(exc=ast.expr()) if "NotImplemented" not in text:
             yield "raise", r"(?s)^(.+)$", "pass", "what must be refused is let through"
-        case ast.Return(value=ast.Constant(value=value)) if value is None or isinstance(value, bool | int | float):
+        case ast.Return(value=ast.Constant(value=value)) if value is None or isinstance(
+            value, bool | int | float
+        ):
             new = {"None": "0", "True": "False", "False": "True"}.get(str(value), "1")
             yield "return", r"^return (.+)$", new, f"{new} is returned, not {value}"
 
 
 def _between(left: ast.expr, operator: str) -> str:
-    """A pattern for the operator that follows ``left``, which the text begins with, perhaps in brackets."""
+    """A pattern for the operator that follows ``left``, which the text begins with,
+    perhaps in brackets.
+    """
     if left.lineno != left.end_lineno:
         return r"(?!)"
     spelled = rf".{{{(left.end_col_offset or 0) - left.col_offset}}}"

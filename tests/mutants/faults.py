@@ -21,14 +21,20 @@ class Fault:
     what: str  # what goes wrong, in one sentence
 
     def put_into(self, text: str) -> str:
-        """The file's text with the fault. Raises ValueError where the old text does not stand there exactly once."""
+        """The file's text with the fault.
+
+        Raises ValueError where the old text does not stand there exactly once.
+        """
         if text.count(self.old) != 1:
-            raise ValueError(f"{self.id}: the old text stands {text.count(self.old)} times in {self.file}")
+            raise ValueError(
+                f"{self.id}: the old text stands {text.count(self.old)} times in {self.file}"
+            )
         return text.replace(self.old, self.new)
 
     def lines(self, text: str) -> range:
         """The lines of the file, from 1, that differ."""
-        before, after = self.old.splitlines(), self.new.splitlines()
+        before = self.old.splitlines()
+        after = self.new.splitlines()
         head = _alike(before, after)
         tail = _alike(before[:head:-1], after[:head:-1])
         first = text[: text.index(self.old)].count("\n") + 1

@@ -24,9 +24,13 @@ def read(path: Path) -> Report:
 def write(path: Path, report: Mapping[str, Outcome]) -> None:
     """Write a report, with the commit that the tests are of."""
     command = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, cwd=scratch.ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(
+        command, cwd=scratch.ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
     outcomes = {fault: asdict(report[fault]) for fault in sorted(report)}
-    path.write_text(json.dumps({"commit": commit, "faults": outcomes}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"commit": commit, "faults": outcomes}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def summary(report: Mapping[str, Outcome]) -> str:
@@ -37,13 +41,23 @@ def summary(report: Mapping[str, Outcome]) -> str:
 
 def lost(before: Mapping[str, Outcome], after: Mapping[str, Outcome]) -> list[str]:
     """Faults that were found before and are not any more."""
-    return [fault for fault, outcome in before.items() if outcome.found and not (fault in after and after[fault].found)]
+    return [
+        fault
+        for fault, outcome in before.items()
+        if outcome.found and not (fault in after and after[fault].found)
+    ]
 
 
 def slower(before: Mapping[str, Outcome], after: Mapping[str, Outcome]) -> list[str]:
     """Faults that quick tests found before, and slow ones alone find now."""
-    quick = [fault for fault, outcome in before.items() if outcome.found and outcome.part == "quick"]
-    return [fault for fault in quick if fault in after and after[fault].found and after[fault].part == "slow"]
+    quick = [
+        fault for fault, outcome in before.items() if outcome.found and outcome.part == "quick"
+    ]
+    return [
+        fault
+        for fault in quick
+        if fault in after and after[fault].found and after[fault].part == "slow"
+    ]
 
 
 def compare(before: Mapping[str, Outcome], after: Mapping[str, Outcome]) -> int:

@@ -1,4 +1,6 @@
-"""Puts each fault into a copy of the repository and runs the tests that execute it, until one fails."""
+"""Puts each fault into a copy of the repository and runs the tests that execute it,
+until one fails.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,22 @@ class Outcome:
         return self.outcome == "found"
 
 
-def in_order(fault: Fault, tests: set[str], seconds: dict[str, float], root: Path, most: int) -> list[list[str]]:
-    """So many tests by file: the fault's own unit tests, those of files that name its module, the quickest others."""
-    own, names = mirror(fault.file), naming(fault.file, {test.partition("::")[0] for test in tests}, root)
+def in_order(
+    fault: Fault, tests: set[str], seconds: dict[str, float], root: Path, most: int
+) -> list[list[str]]:
+    """So many tests by file: the fault's own unit tests,
+    those of files that name its module, the quickest others.
+    """
+    own = mirror(fault.file)
+    names = naming(fault.file, {test.partition("::")[0] for test in tests}, root)
 
     def far(file: str) -> int:
         return 0 if file == own else 1 if file in names else 2
 
     files: dict[str, list[str]] = {}
-    for test in sorted(tests, key=lambda each: (far(each.partition("::")[0]), seconds[each]))[:most]:
+    for test in sorted(tests, key=lambda each: (far(each.partition("::")[0]), seconds[each]))[
+        :most
+    ]:
         files.setdefault(test.partition("::")[0], []).append(test)
     took = {file: sum(seconds[test] for test in of) for file, of in files.items()}
     return [files[file] for file in sorted(files, key=lambda each: (far(each), took[each]))]
@@ -55,15 +64,18 @@ def batches(files: list[list[str]]) -> Iterator[list[str]]:
     size = 1
     while files:
         yield [test for file in files[:size] for test in file]
-        files, size = files[size:], size * 4
+        files = files[size:]
+        size = size * 4
 
 
 def try_one(fault: Fault, folder: Path, known: Contexts, part: str, most: int) -> Outcome:
     """Run the tests of one fault in a copy, which is left as it was."""
-    place, begun_s = folder / fault.file, time.monotonic()
+    place = folder / fault.file
+    begun_s = time.monotonic()
     text = place.read_text(encoding="utf-8")
     tests = known.covering(fault, folder)
-    chosen, found_by = in_order(fault, tests, known.seconds, folder, most), ""
+    chosen = in_order(fault, tests, known.seconds, folder, most)
+    found_by = ""
     place.write_text(fault.put_into(text), encoding="utf-8")
     try:
         for batch in batches(chosen):
@@ -88,11 +100,22 @@ def first_failure(folder: Path, tests: Sequence[str], seconds: dict[str, float])
 
 
 def _failure(folder: Path, tests: Sequence[str], most_s: float) -> str:
-    """The test that failed, or the file that cannot be imported. Raises RuntimeError: pytest did not run them."""
+    """The test that failed, or the file that cannot be imported.
+
+    Raises RuntimeError: pytest did not run them.
+    """
     with tempfile.TemporaryDirectory(prefix="zeus-batch-") as held:
-        chosen, times = Path(held, "tests"), Path(held, "times.json")
+        chosen = Path(held, "tests")
+        times = Path(held, "times.json")
         chosen.write_text("\n".join(tests), encoding="utf-8")
-        arguments = ["-p", "tests.mutants.contexts", "-x", "-q", f"--timeout={TEST_S}", f"@{chosen}"]
+        arguments = [
+            "-p",
+            "tests.mutants.contexts",
+            "-x",
+            "-q",
+            f"--timeout={TEST_S}",
+            f"@{chosen}",
+        ]
         try:
             done = scratch.pytest(folder, arguments, {contexts.TIMES: str(times)}, most_s)
         except subprocess.TimeoutExpired:

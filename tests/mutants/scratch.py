@@ -27,10 +27,18 @@ def copy_to(folder: Path) -> None:
 
 
 def pytest(
-    folder: Path, arguments: Sequence[str], more: Mapping[str, str] | None = None, most_s: float | None = None
+    folder: Path,
+    arguments: Sequence[str],
+    more: Mapping[str, str] | None = None,
+    most_s: float | None = None,
 ) -> CompletedProcess[str]:
-    """Run pytest in a copy; its child processes import the copy, too. Raises subprocess.TimeoutExpired."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """Run pytest in a copy; its child processes import the copy, too.
+
+    Raises subprocess.TimeoutExpired.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     environment |= {"PYTHONPATH": str(folder)} | dict(more or {})
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     with subprocess.Popen(

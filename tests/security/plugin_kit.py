@@ -1,4 +1,6 @@
-"""Airflow's app with our plugin, asked by many at once: inside one event loop, or over real sockets."""
+"""Airflow's app with our plugin, asked by many at once: inside one event loop,
+or over real sockets.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ import httpx
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import Store
@@ -49,11 +51,20 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 def filled(store: Store, path: Path, runs: int, **changes: Any) -> None:
-    """So many runs of DAG ``d``: the first through the store, the rest copies of its row. ``changes``: of columns."""
+    """So many runs of DAG ``d``: the first through the store, the rest copies of its row.
+
+    ``changes``: of columns.
+    """
     first = ran(store, 1, state=State.FAILED, reason="it died")
     rows = [
-        to_row(replace(first, number=n))
-        | {"ti_id": f"ti-{n}", "run_id": f"run{n}", "told_seq": n, "asked_after_seq": n - 1, **changes}
+        flat(replace(first, number=n))
+        | {
+            "ti_id": f"ti-{n}",
+            "run_id": f"run{n}",
+            "told_seq": n,
+            "asked_after_seq": n - 1,
+            **changes,
+        }
         for n in range(2, runs + 1)
     ]
     with transaction(engine_of(read_url(f"sqlite:///{path}")), write=True) as connection:
@@ -69,7 +80,9 @@ def served(app: Any) -> Iterator[int]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, lifespan="off", log_level="critical"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=port, lifespan="off", log_level="critical")
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     end_s = time.monotonic() + PATIENCE_S
@@ -85,7 +98,10 @@ def served(app: Any) -> Iterator[int]:
 
 @contextmanager
 def connected(port: int, *, receive_bytes: int | None = None) -> Iterator[socket.socket]:
-    """A connection to it. ``receive_bytes``: how much the kernel takes for a client that does not read."""
+    """A connection to it.
+
+    ``receive_bytes``: how much the kernel takes for a client that does not read.
+    """
     with socket.socket() as sock:
         sock.settimeout(PATIENCE_S)
         if receive_bytes:

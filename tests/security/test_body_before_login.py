@@ -42,14 +42,21 @@ def test_an_answer_comes_before_the_body_of_a_stranger(airflow_app: Any, method:
                 assert status_of(sock) in (401, 405), path
 
 
-@pytest.mark.parametrize(("role", "dag_id", "status"), [("viewer", "d", 403), ("admin", SECRET, 403)])
+@pytest.mark.parametrize(
+    ("role", "dag_id", "status"), [("viewer", "d", 403), ("admin", SECRET, 403)]
+)
 def test_nor_is_the_body_of_one_who_may_not_change_anything_waited_for(
     airflow_app: Any, token_of: Callable[..., str], role: str, dag_id: str, status: int
 ) -> None:
     with served(airflow_app) as port, connected(port) as sock:
         sock.settimeout(30)
-        login = {"Authorization": f"Bearer {token_of(role, role)}", "Content_Type": "application/json"}
-        sock.sendall(head("POST", f"/zeus/api/dags/{dag_id}/settings", Content_Length=str(100 * MB), **login))
+        login = {
+            "Authorization": f"Bearer {token_of(role, role)}",
+            "Content_Type": "application/json",
+        }
+        sock.sendall(
+            head("POST", f"/zeus/api/dags/{dag_id}/settings", Content_Length=str(100 * MB), **login)
+        )
         assert status_of(sock) == status
 
 
@@ -60,7 +67,10 @@ def test_a_long_body_is_refused_at_its_beginning(
     """100 MB are announced, or there is no end of chunks; 64 KB are sent."""
     with served(airflow_app) as port, connected(port) as sock:
         sock.settimeout(30)
-        login = {"Authorization": f"Bearer {token_of('admin', 'admin')}", "Content_Type": "application/json"}
+        login = {
+            "Authorization": f"Bearer {token_of('admin', 'admin')}",
+            "Content_Type": "application/json",
+        }
         length = {"Transfer_Encoding": "chunked"} if chunked else {"Content_Length": str(100 * MB)}
         sock.sendall(head("POST", SETTINGS, **login, **length))
         piece = b"x" * 4096
@@ -73,7 +83,12 @@ def test_a_long_body_is_refused_at_its_beginning(
 def test_a_deep_body_of_a_stranger_is_not_read(anonymous: Any) -> None:
     """Read, it would be refused as no JSON (422), or break the reader."""
     for body in (DEEP, "{" * 8000, '{"a":' * 4000):
-        assert anonymous.post(SETTINGS, content=body, headers={"Content-Type": "application/json"}).status_code == 401
+        assert (
+            anonymous.post(
+                SETTINGS, content=body, headers={"Content-Type": "application/json"}
+            ).status_code
+            == 401
+        )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +97,10 @@ def test_a_deep_body_of_a_stranger_is_not_read(anonymous: Any) -> None:
 def test_an_odd_body_of_an_administrator_is_refused(
     anonymous: Any, token_of: Callable[..., str], job: Store, body: str
 ) -> None:
-    headers = {"Authorization": f"Bearer {token_of('admin', 'admin')}", "Content-Type": "application/json"}
+    headers = {
+        "Authorization": f"Bearer {token_of('admin', 'admin')}",
+        "Content-Type": "application/json",
+    }
     answer = anonymous.post(SETTINGS, content=body, headers=headers)
     assert answer.status_code == 422
     assert len(answer.text) < 2000, "it is not sent back"
@@ -91,12 +109,18 @@ def test_an_odd_body_of_an_administrator_is_refused(
 
 def test_what_is_refused_is_named_by_field(anonymous: Any, token_of: Callable[..., str]) -> None:
     headers = {"Authorization": f"Bearer {token_of('admin', 'admin')}"}
-    (problem,) = anonymous.post(SETTINGS, json={**PAUSE, "pin_batch_size": 0}, headers=headers).json()["detail"]
+    (problem,) = anonymous.post(
+        SETTINGS, json={**PAUSE, "pin_batch_size": 0}, headers=headers
+    ).json()["detail"]
     assert problem["loc"] == ["body", "pin_batch_size"]
 
 
 def test_a_body_of_a_usual_length_is_taken(admin: Any, job: Store) -> None:
     text = json.dumps(PAUSE) + " " * 10_000
-    headers = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin", "Content-Type": "application/json"}
+    headers = {
+        "Origin": "http://testserver",
+        "Sec-Fetch-Site": "same-origin",
+        "Content-Type": "application/json",
+    }
     assert admin.post(SETTINGS, content=text, headers=headers).status_code == 200
     assert job.settings("d.train") == {"pause_exploration": True}

@@ -1,4 +1,6 @@
-"""Attacks on the chart library: a writer of ignored files in a checkout would have a script on every page."""
+"""Attacks on the chart library: a writer of ignored files in a checkout would have a script on
+every page.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def test_one_more_file_is_refused_and_never_packed(checkout: Path) -> None:
     (checkout / hatch_build.STATIC / "echarts.more.js").write_bytes(EVIL)
     stamp(checkout)
     assert not hatch_build.is_current(checkout)
-    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["artifacts"]
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "artifacts"
+    ]
     names = {hatch_build.ZIPPED, hatch_build.STAMP, *hatch_build.PINNED}
     assert set(packed) == {f"{hatch_build.STATIC}/{name}" for name in names}
 
@@ -107,7 +111,11 @@ def test_what_npm_brings_must_be_the_pinned_library(
     """A changed lock and a registry of the attacker's are not enough."""
 
     def brings(script: bytes) -> Callable[[Path], dict[str, bytes]]:
-        return lambda modules: {**files, hatch_build.SCRIPT: script, hatch_build.ZIPPED: gzip.compress(script)}
+        return lambda modules: {
+            **files,
+            hatch_build.SCRIPT: script,
+            hatch_build.ZIPPED: gzip.compress(script),
+        }
 
     monkeypatch.setattr(hatch_build, "_npm_ci", lambda folder: None)
     monkeypatch.setattr(hatch_build, "_files", brings(EVIL))
@@ -121,6 +129,10 @@ def test_what_npm_brings_must_be_the_pinned_library(
 
 def test_the_pins_are_those_of_the_library_that_is_packed() -> None:
     if not (STATIC / hatch_build.STAMP).exists():
-        pytest.skip("this checkout has no chart library: it is fetched by an installation with a network")
+        pytest.skip(
+            "this checkout has no chart library: it is fetched by an installation with a network"
+        )
     assert hatch_build.is_current(ROOT)
-    assert {name: sha((STATIC / name).read_bytes()) for name in hatch_build.PINNED} == hatch_build.PINNED
+    assert {
+        name: sha((STATIC / name).read_bytes()) for name in hatch_build.PINNED
+    } == hatch_build.PINNED

@@ -1,4 +1,6 @@
-"""Texts of a training with control characters: no command, table, file or log line prints one of them."""
+"""Texts of a training with control characters: no command, table,
+file or log line prints one of them.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,16 @@ from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.unit.cli.conftest import Zeus, home, recur, store, zeus  # noqa: F401  fixtures
 from tests.unit.store.store_kit import DEVICE, began_alone, report, request, seen
 
-CLEAR, BEL, CSI, BIDI, ISOLATE, LINE = "\x1b[2J\x1b[31m", "\x07", "\x9b31m", "\u202e", "\u2066", "\u2028"
+CLEAR = "\x1b[2J\x1b[31m"
+BEL = "\x07"
+CSI = "\x9b31m"
+BIDI = "\u202e"
+ISOLATE = "\u2066"
+LINE = "\u2028"
 SHOWN = ("\\x1b[2J", "\\x07", "\\x9b31m", "\\u202e", "\\u2066", "\\u2028", "\\n")
 HOSTILE = f"{CLEAR}{BEL}{CSI}{BIDI}{ISOLATE}{LINE}\nOK  all is well\r\x08\x7f"
-JOB_ID, RUN_ID = f"job{HOSTILE}", f"run{HOSTILE}"
+JOB_ID = f"job{HOSTILE}"
+RUN_ID = f"run{HOSTILE}"
 
 
 def controls(text: str, *, lines: bool = True) -> set[str]:
@@ -44,12 +52,16 @@ def controls(text: str, *, lines: bool = True) -> set[str]:
 @pytest.fixture
 def log(store: Store) -> Store:  # noqa: F811
     """Trials with hostile texts in all places where a text may come from."""
-    origin = Origin(dag_id="d", run_id=RUN_ID, task_id="t", run_type="scheduled", data_slice=f"slice{HOSTILE}")
+    origin = Origin(
+        dag_id="d", run_id=RUN_ID, task_id="t", run_type="scheduled", data_slice=f"slice{HOSTILE}"
+    )
     device = replace(DEVICE, model=f"V100{HOSTILE}")
     for n, state in enumerate((State.FAILED, State.CONVERGED)):
         ask = request(n, job_id=JOB_ID, ti_id=f"ti-{n}{HOSTILE}", origin=origin, device=device)
         key = store.ask(ask).trial.key
-        seen = report(device_model=device.model, reasons={"energy_j": f"no source{HOSTILE}"}, energy_j=None)
+        seen = report(
+            device_model=device.model, reasons={"energy_j": f"no source{HOSTILE}"}, energy_j=None
+        )
         store.tell(key, state, seen, reason=f"ended{HOSTILE}")
     store.ask(request(9, job_id=JOB_ID, origin=origin, device=device))  # open
     return store
@@ -58,10 +70,10 @@ def log(store: Store) -> Store:  # noqa: F811
 READING = [
     ("jobs", "list"),
     ("jobs", "list", "-o", "json"),
-    ("trials", JOB_ID, "--why"),
-    ("trials", JOB_ID, "-o", "json"),
-    ("trials", JOB_ID, "--run", f"other{HOSTILE}"),
-    ("trials", f"unknown{HOSTILE}"),
+    ("runs", JOB_ID, "--why"),
+    ("runs", JOB_ID, "-o", "json"),
+    ("runs", JOB_ID, "--run", f"other{HOSTILE}"),
+    ("runs", f"unknown{HOSTILE}"),
     ("export",),
     ("export", "--format", "json"),
     ("doctor",),
@@ -104,8 +116,9 @@ def test_no_command_prints_one(
 
 
 def test_the_table_shows_them_as_escapes(log: Store, zeus: Zeus) -> None:  # noqa: F811
-    lines = zeus("trials", JOB_ID, "--why").out.splitlines()[2:]
-    runs = "".join(line.split("|")[1] for line in lines if "|" in line)  # a long cell goes over several lines
+    lines = zeus("runs", JOB_ID, "--why").out.splitlines()[2:]
+    # a long cell goes over several lines
+    runs = "".join(line.split("|")[1] for line in lines if "|" in line)
     assert "".join(runs.split()) == 3 * "".join(visible(RUN_ID).split())
     assert all(escape in visible(RUN_ID) for escape in SHOWN)
 
@@ -121,16 +134,34 @@ def test_the_csv_shows_them_as_escapes_in_one_line_per_trial(log: Store, zeus: Z
 
 
 def test_no_cell_is_a_formula(store: Store, zeus: Zeus) -> None:  # noqa: F811
-    jobs = [f"{start}1+1" for start in ("=", "+", "-", "@", "\t=", "\r=", "\n=", "\x1b=", "\u202e=")]
+    jobs = [
+        f"{start}1+1" for start in ("=", "+", "-", "@", "\t=", "\r=", "\n=", "\x1b=", "\u202e=")
+    ]
     for job in jobs:
         recur(store, 1, job_id=job)
-    for text in (zeus("export").out, "".join(csv_of([store.trials(job) for job in jobs], Prices()))):
+    for text in (
+        zeus("export").out,
+        "".join(csv_of([store.trials(job) for job in jobs], Prices())),
+    ):
         rows = list(csv.DictReader(io.StringIO(text)))
         assert len(rows) == len(jobs)
         assert {row["job_id"][0] for row in rows} <= {"'", "\\"}
 
 
-FORMULAS = ["=1+1", "+1", "-1", "@sum", "\uff1d1", "\uff20a", " =1", "x;=cmd|A0", "x; \uff0b1", "a|=b", "'=1", "x;'=1"]
+FORMULAS = [
+    "=1+1",
+    "+1",
+    "-1",
+    "@sum",
+    "\uff1d1",
+    "\uff20a",
+    " =1",
+    "x;=cmd|A0",
+    "x; \uff0b1",
+    "a|=b",
+    "'=1",
+    "x;'=1",
+]
 FORMULAS += ['x;"=cmd', 'x; ""=cmd', 'x|" =cmd']
 
 
@@ -138,15 +169,21 @@ FORMULAS += ['x;"=cmd', 'x; ""=cmd', 'x|" =cmd']
 def test_no_way_to_split_a_line_leaves_a_formula(text: str) -> None:
     line = io.StringIO()
     csv.writer(line).writerow(["job", cell(text)])
-    for part in [each for mark in ";|" for each in next(csv.reader([line.getvalue()], delimiter=mark))]:
+    for part in [
+        each for mark in ";|" for each in next(csv.reader([line.getvalue()], delimiter=mark))
+    ]:
         assert not re.match(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]", part)
 
 
 def test_json_keeps_the_text_as_it_is(log: Store, zeus: Zeus) -> None:  # noqa: F811
-    for arguments in (("export", "--format", "json"), ("trials", JOB_ID, "-o", "json")):
+    for arguments in (("export", "--format", "json"), ("runs", JOB_ID, "-o", "json")):
         answer = zeus(*arguments).out
         if arguments[0] == "export":
-            first = next(json.loads(line)["run"]["trials"][0] for line in answer.splitlines() if '"run"' in line)
+            first = next(
+                json.loads(line)["run"]["trials"][0]
+                for line in answer.splitlines()
+                if '"run"' in line
+            )
         else:
             first = json.loads(answer)[0]
         assert first["reason"] == f"ended{HOSTILE}"
@@ -158,7 +195,9 @@ def test_a_readable_text_is_left_alone() -> None:
     assert visible("\ud800") == "\\ud800", "what cannot be encoded can be printed"
 
 
-@pytest.mark.parametrize("error", [StoreError(f"a{HOSTILE}"), JobSpecError.of(JOB_ID, RUN_ID, HOSTILE, HOSTILE)])
+@pytest.mark.parametrize(
+    "error", [StoreError(f"a{HOSTILE}"), JobSpecError.of(JOB_ID, RUN_ID, HOSTILE, HOSTILE)]
+)
 def test_an_error_is_one_line(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("airflow_provider_zeus").warning("%s", error)
     assert controls(caplog.messages[0], lines=False) == set()
@@ -176,16 +215,26 @@ def test_a_training_writes_no_log_line_of_its_own(
     port.set(name, "{")  # cannot be told: a warning names it
     with caplog.at_level(logging.DEBUG, "airflow_provider_zeus"):
         zeus("repair")
-    ours = [record.getMessage() for record in caplog.records if record.name.startswith("airflow_provider_zeus")]
+    ours = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("airflow_provider_zeus")
+    ]
     assert [line for line in ours if controls(line, lines=False)] == []
 
 
-def test_a_cost_that_nothing_keeps_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cost_that_nothing_keeps_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").touch()
     first = replace(began_alone(1, opened_at=0.0), job_id=f"d{HOSTILE}")
     reporter = ResultReporter(None, None, first, lease_s=90, state_dir=tmp_path / "file" / "state")
-    reporter(ResultLine(kind="end", start_id="s", attempt=1, state=State.CONVERGED, observation=seen()))
-    (line,) = [record.getMessage() for record in caplog.records if "lost the cost" in record.getMessage()]
+    reporter(
+        ResultLine(kind="end", start_id="s", attempt=1, state=State.CONVERGED, observation=seen())
+    )
+    (line,) = [
+        record.getMessage() for record in caplog.records if "lost the cost" in record.getMessage()
+    ]
     assert controls(line, lines=False) == set()
 
 
@@ -202,7 +251,8 @@ def test_an_exported_file_is_for_its_user_alone(log: Store, zeus: Zeus, home: Pa
 
 
 def test_an_export_follows_no_link(log: Store, zeus: Zeus, home: Path) -> None:  # noqa: F811
-    victim, link = home / "victim", home / "log.csv"
+    victim = home / "victim"
+    link = home / "log.csv"
     victim.write_text("kept")
     link.symlink_to(victim)
     done = zeus("export", "--output", str(link))
@@ -222,7 +272,10 @@ def test_a_hostile_identity_is_not_obeyed(
     monkeypatch: pytest.MonkeyPatch,
     home: Any,  # noqa: F811
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": f"/{HOSTILE}/zeus.db"}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT",
+        json.dumps({"conn_type": "sqlite", "host": f"/{HOSTILE}/zeus.db"}),
+    )
     for arguments in (("doctor",), ("repair",), ("jobs", "list")):
         done = zeus(*arguments)
         assert controls(done.out + done.err) == set()

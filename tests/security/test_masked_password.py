@@ -1,4 +1,6 @@
-"""The password in a field where it does not belong: no error, log, traceback or output of the doctor repeats it."""
+"""The password in a field where it does not belong: no error, log,
+traceback or output of the doctor repeats it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from airflow.sdk.log import mask_secret, redact
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.hooks.zeus import ZeusHook
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
-from airflow_provider_zeus.operators.result_reporter import _masked
+from airflow_provider_zeus.operators.result_writer import masked_line
 from airflow_provider_zeus.store.open import open_store, store_url
 from airflow_provider_zeus.store.sql import engine as sql_engine
-from airflow_provider_zeus.training.attempt_loop import error_text
+from airflow_provider_zeus.training.error_text import error_text
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from tests.unit.cli.conftest import Zeus, home, zeus  # noqa: F401  fixtures
 
@@ -31,15 +33,24 @@ FIELDS: dict[str, dict[str, Any]] = {
     "host": {"host": PLANTED, "schema": "zeus"},
     "host and password": {"host": PLANTED, "password": PLANTED},
     "host as user:password@": {**CLOSED, "host": f"zeus:{PLANTED}@127.0.0.1"},
-    "host as user:password@, alone": {"host": f"zeus:{PLANTED}@db", "login": "zeus", "password": "x"},
+    "host as user:password@, alone": {
+        "host": f"zeus:{PLANTED}@db",
+        "login": "zeus",
+        "password": "x",
+    },
     "host as a folder": {"host": f"/{PLANTED}"},
     "host as a URL": {"host": f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus"},
-    "host as a URL with @ in the password": {"host": f"postgresql://zeus:a@{PLANTED}@127.0.0.1:1/zeus"},
+    "host as a URL with @ in the password": {
+        "host": f"postgresql://zeus:a@{PLANTED}@127.0.0.1:1/zeus"
+    },
     "host as a URL, the password as database": {"host": f"postgresql://zeus@127.0.0.1:1/{PLANTED}"},
     "host as a URL, the password as port": {"host": f"postgresql://zeus@127.0.0.1:{PLANTED}/zeus"},
     "host as a URL of another database": {"host": f"mysql://zeus@db/{PLANTED}"},
     "host of SQLite": {"conn_type": "sqlite", "host": PLANTED},
-    "host of SQLite as a URL": {"conn_type": "sqlite", "host": f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus"},
+    "host of SQLite as a URL": {
+        "conn_type": "sqlite",
+        "host": f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus",
+    },
     "login": {**CLOSED, "login": PLANTED},
     "login and password": {**CLOSED, "login": f"zeus:{PLANTED}"},
     "schema": {**CLOSED, "schema": PLANTED},
@@ -56,7 +67,9 @@ FIELDS: dict[str, dict[str, Any]] = {
     "extra, sslpassword": {**CLOSED, "extra": {"sslpassword": PLANTED}},
     "extra, URL": {"extra": {"sqlalchemy_url": f"postgresql://zeus:{PLANTED}@127.0.0.1:1/zeus"}},
     "extra, no URL": {"extra": {"sqlalchemy_url": PLANTED}},
-    "extra, URL of another database": {"extra": {"sqlalchemy_url": f"oracle://zeus:x@db/{PLANTED}"}},
+    "extra, URL of another database": {
+        "extra": {"sqlalchemy_url": f"oracle://zeus:x@db/{PLANTED}"}
+    },
     "extra, query": {**CLOSED, "extra": {"sqlalchemy_query": {"sslmode": PLANTED}}},
     "extra, host": {**CLOSED, "host": "", "extra": {"host": PLANTED}},
 }
@@ -77,7 +90,9 @@ def connect(patch: pytest.MonkeyPatch, fields: dict[str, Any]) -> None:
 
 
 def everything(error: BaseException) -> Iterator[str]:
-    """What a person may come to see of an error: its traceback, its arguments, its causes and what it holds."""
+    """What a person may come to see of an error: its traceback, its arguments,
+    its causes and what it holds.
+    """
     yield "".join(traceback.format_exception(error))
     cause: BaseException | None = error
     while cause is not None:
@@ -101,7 +116,12 @@ def test_no_error_and_no_log_repeats_it(
         pytest.raises(StoreError) as caught,
     ):
         open_store()
-    seen = [*everything(caught.value), caplog.text, *capfd.readouterr(), str(ZeusHook().test_connection())]
+    seen = [
+        *everything(caught.value),
+        caplog.text,
+        *capfd.readouterr(),
+        str(ZeusHook().test_connection()),
+    ]
     assert [text for text in seen if PLANTED in text or "hunter2Planted" in text] == []
     assert len(str(caught.value)) > 40, "it names the field or the remedy"
 
@@ -159,7 +179,11 @@ def test_a_database_that_refuses_a_name_does_not_repeat_it(
     there = sa.make_url(database)
     extra = dict(there.query)
     whole = {"host": "", "login": there.username, "schema": there.database, "extra": extra}
-    for wrong in ({"schema": PLANTED}, {"login": PLANTED}, {"extra": {**extra, "options": f"-c {PLANTED}=1"}}):
+    for wrong in (
+        {"schema": PLANTED},
+        {"login": PLANTED},
+        {"extra": {**extra, "options": f"-c {PLANTED}=1"}},
+    ):
         connect(monkeypatch, {**whole, **wrong})
         with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "sqlalchemy"):
             with pytest.raises(StoreError) as caught:
@@ -197,7 +221,9 @@ def test_a_database_does_not_repeat_what_it_shortens_or_rewrites(
         open_store()
     seen = [*everything(caught.value), caplog.text, *capfd.readouterr()]
     assert [text for text in seen if re.search("hunter2.?Planted", text)] == []
-    assert "server on socket" in str(caught.value) or "63 bytes" in str(caught.value), "what is wrong is said"
+    assert "server on socket" in str(caught.value) or "63 bytes" in str(caught.value), (
+        "what is wrong is said"
+    )
 
 
 def test_an_engine_does_not_show_it(
@@ -218,32 +244,45 @@ def test_a_connection_that_is_none_is_an_error_and_no_second_log(
     home: Any,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Airflow takes a Connection that it cannot read for none: the log would go on in a file of this host."""
+    """Airflow takes a Connection that it cannot read for none:
+    the log would go on in a file of this host.
+    """
     connect(monkeypatch, FIELDS["port"])
     with pytest.raises(StoreError, match="cannot be looked up"):
         open_store()
     assert not (home / "zeus.db").exists()
 
 
-TEXTS = ("device_model", "energy_source", "gpu_uuid", "price_source", "price_currency", "g_co2e_source")
+TEXTS = (
+    "device_model",
+    "energy_source",
+    "gpu_uuid",
+    "price_source",
+    "price_currency",
+    "g_co2e_source",
+)
 
 
 def test_every_text_of_a_training_elsewhere_is_masked() -> None:
     mask_secret(password := "every-Text")
     seen = Observation(**dict.fromkeys(TEXTS, password), reasons={"energy_j": password})
     point = PowerPoint(t_s=1.0, power_w=None, limit_w=None, phase=password)
-    line = ResultLine(kind="end", start_id="1", attempt=1, observation=seen, reason=password, points=(point,))
-    assert password not in _masked(line).to_json()
+    line = ResultLine(
+        kind="end", start_id="1", attempt=1, observation=seen, reason=password, points=(point,)
+    )
+    assert password not in masked_line(line).to_json()
 
 
 @pytest.mark.parametrize("before", [480, 985])
-def test_a_password_that_was_cut_before_it_came_here_is_masked(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_that_was_cut_before_it_came_here_is_masked(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mask_secret(password := "cut-P@ss word that is long")
     with monkeypatch.context() as elsewhere:  # there Airflow's masker is not known
         elsewhere.delitem(sys.modules, "airflow.sdk._shared.secrets_masker")
         texts = [error_text(ValueError(before * "x" + password)), before * "x" + password]
     for text in texts:
         line = ResultLine(kind="end", start_id="1", attempt=1, state=State.FAILED, reason=text)
-        reason = str(_masked(ResultLine.from_json(line.to_json())).reason)
+        reason = str(masked_line(ResultLine.from_json(line.to_json())).reason)
         assert "cut-P" not in reason
         assert reason.startswith(text[:before])

@@ -1,4 +1,6 @@
-"""Other users of the host: what is made is private or a group's, and what another user put there first does nothing."""
+"""Other users of the host: what is made is private or a group's,
+and what another user put there first does nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from tests.fake_nvml import FakeNvml
 from tests.security.users import ALICE, BOB, GROUP, as_user, said
 from tests.unit.store.store_kit import DictPort, began_alone, report, request
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run processes as other users")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can run processes as other users"
+)
 
 GPU = "simulated-v100-shufflenet.gpu"
 
@@ -101,7 +105,12 @@ def plan(state_dir: Path | None, **spec: Any) -> str:
     from airflow_provider_zeus.model.trial import Phase, PlannedAttempt
     from airflow_provider_zeus.training.protocol.plan import Plan
 
-    values = {"batch_sizes": [256], "default_batch_size": 256, "target": "acc >= 0.9", "max_epochs": 3}
+    values = {
+        "batch_sizes": [256],
+        "default_batch_size": 256,
+        "target": "acc >= 0.9",
+        "max_epochs": 3,
+    }
     job = ZeusJob(**{**values, "device": "simulated:v100/shufflenet", **spec})  # type: ignore[arg-type]
     attempt = PlannedAttempt(batch_size=256, phase=Phase.INCUMBENT, why="known")
     made = Plan(
@@ -132,7 +141,14 @@ def test_everything_made_is_its_users_alone(place: Path) -> None:
     home = folder(place / "home", 0o755, ALICE, ALICE)
     lines = said(as_user(ALICE, MAKES_ALL, home, "000")).splitlines()
     modes = {name: int(mode, 8) for mode, _, name in (line.split(" ", 2) for line in lines)}
-    assert {"zeus.db", "zeus.db-wal", "zeus.db-shm", "zeus.db.turn", "zeus/gpu-GPU-1.lock", f"zeus/{GPU}"} < set(modes)
+    assert {
+        "zeus.db",
+        "zeus.db-wal",
+        "zeus.db-shm",
+        "zeus.db.turn",
+        "zeus/gpu-GPU-1.lock",
+        f"zeus/{GPU}",
+    } < set(modes)
     assert sum(name.startswith("zeus/limit-") for name in modes) == 1
     assert sum(name.startswith("zeus/zeus-untold-") for name in modes) == 1
     assert [name for name, mode in modes.items() if mode & 0o077] == []
@@ -148,7 +164,10 @@ def test_a_group_shares_what_is_made_in_its_folder(place: Path) -> None:
             if name.startswith("attempts/") and name.endswith(".lock"):
                 assert bits == 0o600, "a marker is its process's alone"
             else:
-                assert (int(gid), bits) == (GROUP, 0o2770 if stat.S_ISDIR(int(mode, 8)) else 0o660), name
+                assert (int(gid), bits) == (
+                    GROUP,
+                    0o2770 if stat.S_ISDIR(int(mode, 8)) else 0o660,
+                ), name
     with closing(SqlStore(f"sqlite:///{home}/zeus.db")) as store:
         assert [trial.number for trial in store.trials("d.train")] == [1]
 
@@ -156,7 +175,9 @@ def test_a_group_shares_what_is_made_in_its_folder(place: Path) -> None:
 def test_a_folder_of_a_group_shares_nothing_that_the_option_does_not_name(place: Path) -> None:
     home = folder(place / "home", 0o2770, ALICE, GROUP)
     place.chmod(0o755)
-    lines = said(as_user(ALICE, MAKES_ALL, home, "022", groups=(GROUP,), ZEUS_SHARED_GROUP="")).splitlines()
+    lines = said(
+        as_user(ALICE, MAKES_ALL, home, "022", groups=(GROUP,), ZEUS_SHARED_GROUP="")
+    ).splitlines()
     assert len(lines) > 5
     assert [line for line in lines if int(line.split(" ", 2)[0], 8) & 0o077] == []
 
@@ -190,12 +211,14 @@ def test_the_option_makes_shared_folders_and_keeps_the_modes_of_those_that_are_t
 def test_a_training_of_another_user_goes_on_without_what_it_may_not_open(place: Path) -> None:
     home = folder(place / "home", 0o755, ALICE, ALICE)
     said(as_user(ALICE, MAKES_ALL, home, "022"))
-    code = TRAINS + (
-        "from airflow_provider_zeus.store.sql.store import SqlStore\n"
-        "from airflow_provider_zeus.errors import StoreError\n"
-        "try:\n    SqlStore(sys.argv[1], create=True)\nexcept StoreError as error:\n    print(error)"
+    code = (
+        TRAINS + "from airflow_provider_zeus.store.sql.store import SqlStore\nfrom"
+        " airflow_provider_zeus.errors import StoreError\ntry:\n    SqlStore(sys.argv[1],"
+        " create=True)\nexcept StoreError as error:\n    print(error)"
     )
-    kept, error = said(as_user(BOB, code, f"sqlite:///{home}/zeus.db", ZEUS_PLAN=plan(home / "zeus"))).split("\n", 1)
+    kept, error = said(
+        as_user(BOB, code, f"sqlite:///{home}/zeus.db", ZEUS_PLAN=plan(home / "zeus"))
+    ).split("\n", 1)
     assert kept == "kept 256"
     assert "shared_group" in error, "the error names the remedy"
 
@@ -209,14 +232,20 @@ def test_of_two_users_on_one_gpu_the_second_does_not_take_it_for_its_own(place: 
     assert tell_lock(state_dir, ALICE) == "", "its own lock is not touched by that"
 
 
-def test_a_gpu_whose_lock_cannot_be_opened_is_not_measured_and_gets_no_limit(nvml: FakeNvml, place: Path) -> None:
+def test_a_gpu_whose_lock_cannot_be_opened_is_not_measured_and_gets_no_limit(
+    nvml: FakeNvml, place: Path
+) -> None:
     card = nvml.add()
     state_dir = folder(place / "state", 0o1777)
     lock = state_dir / f"gpu-{card.uuid.decode()}.lock"
     lock.touch()
     os.chown(lock, BOB, BOB)
     device = open_nvml(lock=partial(GpuLock, state_dir, how="wait", wait_s=0.0))
-    assert (device.info.energy_source, device.energy_j(), device.limit_range()) == (None, None, None)
+    assert (device.info.energy_source, device.energy_j(), device.limit_range()) == (
+        None,
+        None,
+        None,
+    )
     assert "is not known" in device.missing["energy_j"]
     with LimitControl(device, state_dir) as control:
         assert not control.set_w(150.0)
@@ -238,13 +267,15 @@ def test_a_lock_cannot_be_held_by_another_user(place: Path) -> None:
 def test_any_uid_of_group_root_trains_and_has_a_lock(place: Path, home: dict[str, str]) -> None:
     temporary = folder(place / "tmp", 0o1777)
     environ = {"TMPDIR": str(temporary), **home}
-    code = TRAINS + (
-        "from airflow_provider_zeus.power.device import default_state_dir\n"
-        "from airflow_provider_zeus.power.limits.gpu_lock import GpuLock\n"
-        "print(default_state_dir())\n"
-        "print('shared:', GpuLock(default_state_dir(), ['GPU-1'], how='wait', wait_s=0.0).why_shared)"
+    code = (
+        TRAINS + "from airflow_provider_zeus.power.device import default_state_dir\nfrom"
+        " airflow_provider_zeus.power.limits.gpu_lock import"
+        " GpuLock\nprint(default_state_dir())\nprint('shared:', GpuLock(default_state_dir(),"
+        " ['GPU-1'], how='wait', wait_s=0.0).why_shared)"
     )
-    kept, state_dir, shared = said(as_user(ALICE, code, gid=0, ZEUS_PLAN=plan(None), **environ)).split("\n")
+    kept, state_dir, shared = said(
+        as_user(ALICE, code, gid=0, ZEUS_PLAN=plan(None), **environ)
+    ).split("\n")
     assert (kept, state_dir, shared) == ("kept 256", str(temporary / f"zeus-{ALICE}"), "shared:")
     assert stat.S_IMODE(Path(state_dir).stat().st_mode) == 0o700
 
@@ -259,7 +290,9 @@ def test_a_default_folder_that_another_user_made_is_not_used(place: Path) -> Non
     assert "ZEUS_STATE_DIR" in why
     planted.chmod(0o2770)
     os.chown(planted, BOB, GROUP)
-    assert "ZEUS_STATE_DIR" in tell_lock(planted, ALICE, groups=(GROUP,)), "a group shares by the will of root alone"
+    assert "ZEUS_STATE_DIR" in tell_lock(planted, ALICE, groups=(GROUP,)), (
+        "a group shares by the will of root alone"
+    )
     assert list(planted.iterdir()) == []
 
 
@@ -286,7 +319,9 @@ def plant(link: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["symbolic", "hard"])
-def test_a_link_in_the_place_of_a_gpus_lock_leads_nowhere(open_to_all: Path, victim: Path, kind: str) -> None:
+def test_a_link_in_the_place_of_a_gpus_lock_leads_nowhere(
+    open_to_all: Path, victim: Path, kind: str
+) -> None:
     lock = open_to_all / "gpu-GPU-1.lock"
     plant(lock, victim) if kind == "symbolic" else os.link(victim, lock)
     taken = GpuLock(open_to_all, ["GPU-1"], how="share", wait_s=0.0)
@@ -294,7 +329,9 @@ def test_a_link_in_the_place_of_a_gpus_lock_leads_nowhere(open_to_all: Path, vic
     taken.close()
 
 
-def test_a_link_in_the_place_of_a_simulated_gpu_leads_nowhere(open_to_all: Path, victim: Path, place: Path) -> None:
+def test_a_link_in_the_place_of_a_simulated_gpu_leads_nowhere(
+    open_to_all: Path, victim: Path, place: Path
+) -> None:
     plant(open_to_all / GPU, place / "made")
     plant(open_to_all / f"{GPU}.{os.getpid()}.new", victim)
     gpu = SimulatedGpu("v100", load="shufflenet", state_file=open_to_all / GPU)
@@ -326,7 +363,15 @@ def test_a_limit_record_of_another_user_is_not_served(open_to_all: Path, place: 
 
 def test_a_cost_that_another_user_put_there_is_not_told(open_to_all: Path, place: Path) -> None:
     with closing(SqlStore(f"sqlite:///{place}/zeus.db", create=True)) as store:
-        keep = partial(remember, None, TrialKey("ti-9"), State.FAILED, report(), "d.train", state_dir=open_to_all)
+        keep = partial(
+            remember,
+            None,
+            TrialKey("ti-9"),
+            State.FAILED,
+            report(),
+            "d.train",
+            state_dir=open_to_all,
+        )
         keep(trial=began_alone(9, opened_at=1.0))
         (kept,) = open_to_all.iterdir()
         os.chown(kept, BOB, BOB)
@@ -340,14 +385,24 @@ def test_a_link_in_the_place_of_a_cost_leads_nowhere(open_to_all: Path, victim: 
     name = pending_key(TrialKey("ti-9")).replace(":", "-")
     plant(open_to_all / f"{name}.tmp", victim)
     trial = began_alone(9, opened_at=1.0)
-    remember(None, TrialKey("ti-9"), State.FAILED, report(), "d.train", trial=trial, state_dir=open_to_all)
+    remember(
+        None,
+        TrialKey("ti-9"),
+        State.FAILED,
+        report(),
+        "d.train",
+        trial=trial,
+        state_dir=open_to_all,
+    )
     kept = open_to_all / f"{name}.json"
     assert json.loads(kept.read_text())["job_id"] == "d.train"
     assert not kept.is_symlink()
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
-def test_a_link_in_the_place_of_the_trial_log_is_not_followed(open_to_all: Path, victim: Path, suffix: str) -> None:
+def test_a_link_in_the_place_of_the_trial_log_is_not_followed(
+    open_to_all: Path, victim: Path, suffix: str
+) -> None:
     database = open_to_all / "zeus.db"
     if suffix:
         SqlStore(f"sqlite:///{database}", create=True).close()
@@ -400,7 +455,9 @@ def test_a_member_who_swaps_a_folder_that_is_being_shared_opens_no_other_one(
     assert (stat.S_IMODE(closed.stat().st_mode), closed.stat().st_gid) == (0o700, 0)
 
 
-def test_a_lock_that_is_kept_for_ever_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_kept_for_ever_is_named(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(migrate, "LOCK_S", 0.2)
     with (place / "zeus.db.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -416,7 +473,9 @@ def test_no_trial_log_is_made_where_a_link_leads(open_to_all: Path, place: Path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_lies_in_the_place_of_the_turn_costs_no_trial(open_to_all: Path, place: Path, kind: str) -> None:
+def test_what_lies_in_the_place_of_the_turn_costs_no_trial(
+    open_to_all: Path, place: Path, kind: str
+) -> None:
     turn = open_to_all / "zeus.db.turn"
     os.mkfifo(turn) if kind == "pipe" else plant(turn, place / "made")
     with closing(SqlStore(f"sqlite:///{open_to_all}/zeus.db", create=True)) as store:

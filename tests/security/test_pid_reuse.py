@@ -1,4 +1,6 @@
-"""A pid that passes to a stranger between the look and the signal: in a pid namespace whose next pid the test picks."""
+"""A pid that passes to a stranger between the look and the signal:
+in a pid namespace whose next pid the test picks.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,26 @@ Run = Callable[[str], list[str]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Runs code in a pid namespace of its own, not as its first process; the lines that it printed."""
+    """Runs code in a pid namespace of its own, not as its first process;
+    the lines that it printed.
+    """
     namespace = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     why = "not root" if os.geteuid() else ""
-    if not why and subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode:
+    if (
+        not why
+        and subprocess.run([*namespace, "true"], capture_output=True, check=False).returncode
+    ):
         why = "no new pid namespace is allowed here"
     if why:
         pytest.skip(f"the next pid cannot be picked: {why}")
 
     def run(code: str) -> list[str]:
-        script = [sys.executable, "-c", f"{HELPERS}\nstate_dir = sys.argv[1]\n{code}", str(tmp_path)]
+        script = [
+            sys.executable,
+            "-c",
+            f"{HELPERS}\nstate_dir = sys.argv[1]\n{code}",
+            str(tmp_path),
+        ]
         done = subprocess.run(
             [*namespace, "sh", "-c", '"$0" "$@"; exit $?', *script],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -82,7 +94,8 @@ seen = supervisor._descendants()
 ended.kill()
 ended.wait()
 stranger = reuse(ended.pid)
-supervisor._signal(seen, signal.{number})
+for process in seen:
+    supervisor._signal(process, signal.{number})
 fate(stays, 60)
 fate(stranger)
 """
@@ -107,7 +120,10 @@ print(len(list(Path(state_dir).glob("limit-*"))))
 
 @pytest.mark.slow
 def test_a_guardian_that_survives_sigkill_is_not_waited_for_without_end(run: Run) -> None:
-    """As one does that hangs in the driver. The first process of a namespace stands for it: SIGKILL does not end it."""
+    """As one does that hangs in the driver.
+
+    The first process of a namespace stands for it: SIGKILL does not end it.
+    """
     code = """
 from airflow_provider_zeus.power.limits import guardian_client
 guardian_client._FINISH_S = 0.2

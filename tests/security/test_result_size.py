@@ -1,4 +1,6 @@
-"""A training elsewhere tells too much: what is kept of it has a bound, in memory, in XComs, on pages and in the log."""
+"""A training elsewhere tells too much: what is kept of it has a bound, in memory, in XComs,
+on pages and in the log.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
-from airflow_provider_zeus.operators.collect import newest_start, report_all, starts_in_folder, starts_in_xcom
+from airflow_provider_zeus.operators.collect import (
+    newest_start,
+    report_all,
+    starts_in_folder,
+    starts_in_xcom,
+)
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
@@ -34,16 +41,22 @@ from tests.unit.store.store_kit import DictPort, request, seen
 ROOT = Path(__file__).parents[2]
 LONG = 30_000_000  # characters
 MOST = 1000  # profile samples, and characters of a text
-CONFIG = ZeusConfig(state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+CONFIG = ZeusConfig(
+    state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True
+)
 
 
 def sample(number: int) -> ProfileSample:
-    return ProfileSample(batch_size=32, limit_w=100.0 + number / 1000, samples=1, energy_j=1.0, time_s=1.0)
+    return ProfileSample(
+        batch_size=32, limit_w=100.0 + number / 1000, samples=1, energy_j=1.0, time_s=1.0
+    )
 
 
 def end(**fields: Any) -> dict[str, Any]:
     """The line of an end, in JSON."""
-    line = ResultLine(kind="end", start_id="a", attempt=1, batch_size=32, state=State.FAILED, observation=seen(32))
+    line = ResultLine(
+        kind="end", start_id="a", attempt=1, batch_size=32, state=State.FAILED, observation=seen(32)
+    )
     return {**json.loads(line.to_json()), **fields}
 
 
@@ -66,14 +79,22 @@ def told(store: Store, lines: list[Any], tmp_path: Path) -> dict[str, Any]:
 def rows_of_profiles(tmp_path: Path) -> int:
     engine = sa.create_engine(f"sqlite:///{tmp_path}/zeus.db")
     with engine.connect() as connection:
-        count = connection.execute(sa.select(sa.func.count()).select_from(schema.profile)).scalar_one()
+        count = connection.execute(
+            sa.select(sa.func.count()).select_from(schema.profile)
+        ).scalar_one()
     engine.dispose()
     return int(count)
 
 
-def test_a_long_reason_is_cut_in_the_log_in_the_xcom_and_on_the_overview(store: SqlStore, tmp_path: Path) -> None:
+def test_a_long_reason_is_cut_in_the_log_in_the_xcom_and_on_the_overview(
+    store: SqlStore, tmp_path: Path
+) -> None:
     long = "x" * 200_000  # a line of more than 1 MiB is none
-    observation = {"reasons": {"rest_j": long, "odd": long}, "device_model": "V100", "energy_source": long}
+    observation = {
+        "reasons": {"rest_j": long, "odd": long},
+        "device_model": "V100",
+        "energy_source": long,
+    }
     cost = told(store, [end(reason=long, observation=observation)], tmp_path)
     (trial,) = store.trials("d.train")
     assert len(trial.reason or "") == MOST
@@ -88,18 +109,24 @@ def test_a_result_of_many_beats_is_folded_in_a_moment(tmp_path: Path) -> None:
     beat = {"v": 1, "kind": "beat", "start_id": "a", "attempt": 1}
     lines = [{**beat, "profile": news}, *[beat] * 30_000]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    code = (
-        "import sys\nfrom airflow_provider_zeus.operators.collect import starts_in_folder\nfrom pathlib import Path\n"
-    )
+    code = "import sys\nfrom pathlib import Path\n"
+    code += "from airflow_provider_zeus.operators.collect import starts_in_folder\n"
     code += "((line,),) = starts_in_folder(Path(sys.argv[1]))\nprint(len(line.profile))"
-    run = [sys.executable, "-c", f"import resource\nresource.setrlimit(resource.RLIMIT_CPU, (12, 12))\n{code}"]
-    done = subprocess.run([*run, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    run = [
+        sys.executable,
+        "-c",
+        f"import resource\nresource.setrlimit(resource.RLIMIT_CPU, (12, 12))\n{code}",
+    ]
+    done = subprocess.run(
+        [*run, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.stdout.strip() == str(MOST), done.stderr
 
 
 def test_heartbeats_of_many_starts_that_take_turns_wait_as_few() -> None:
     """As long as the store does not answer: a Slurm job may write thousands a second."""
-    release, taken = threading.Event(), list[ResultLine]()
+    release = threading.Event()
+    taken = list[ResultLine]()
 
     def take(line: ResultLine) -> None:
         release.wait(60)
@@ -109,12 +136,24 @@ def test_heartbeats_of_many_starts_that_take_turns_wait_as_few() -> None:
     starts = 10
     for number in range(2000):
         seen_now = Observation(samples=number, energy_j=float(number), time_s=float(number))
-        thread.put(ResultLine(kind="beat", start_id=f"start-{number % starts}", attempt=1, observation=seen_now))
-    last = thread.put(ResultLine(kind="end", start_id="start-0", attempt=1, observation=seen(), state=State.FAILED))
+        thread.put(
+            ResultLine(
+                kind="beat", start_id=f"start-{number % starts}", attempt=1, observation=seen_now
+            )
+        )
+    last = thread.put(
+        ResultLine(
+            kind="end", start_id="start-0", attempt=1, observation=seen(), state=State.FAILED
+        )
+    )
     release.set()
     assert last.done.wait(60)
     assert len(taken) <= starts + 1  # one was being taken
-    newest = {line.start_id: line.observation.samples for line in taken if line.observation and line.kind == "beat"}
+    newest = {
+        line.start_id: line.observation.samples
+        for line in taken
+        if line.observation and line.kind == "beat"
+    }
     assert [newest[f"start-{n}"] for n in range(1, starts)] == list(range(2000 - starts + 1, 2000))
 
 
@@ -145,10 +184,17 @@ def test_a_reason_of_30_mb_and_100_000_samples_from_anywhere_are_cut_by_the_stor
     for number in (1, 2):
         key = log.ask(request(number)).trial.key
         samples = [sample(number * 100_000 + i) for i in range(100_000)]
-        points = [PowerPoint(t_s=float(i), power_w=1.0, limit_w=1.0, phase="y" * 1000) for i in range(5000)]
-        report = Report(observation=Observation(energy_j=1.0, **where), profile=samples, points=points)  # type: ignore[arg-type]
+        points = [
+            PowerPoint(t_s=float(i), power_w=1.0, limit_w=1.0, phase="y" * 1000)
+            for i in range(5000)
+        ]
+        report = Report(
+            observation=Observation(energy_j=1.0, **where), profile=samples, points=points
+        )  # type: ignore[arg-type]
         log.heartbeat(key, report)
-        log.tell(key, State.FAILED, replace(report, observation=seen(32, **where)), reason="x" * LONG)
+        log.tell(
+            key, State.FAILED, replace(report, observation=seen(32, **where)), reason="x" * LONG
+        )
         assert len(log.points(key)) <= 500
         assert max(len(point.phase) for point in log.points(key)) <= 50
     assert all(len(trial.reason or "") == MOST for trial in log.trials("d.train"))
@@ -159,7 +205,11 @@ def test_a_reason_of_30_mb_and_100_000_samples_from_anywhere_are_cut_by_the_stor
 def test_profiles_of_many_devices_and_starts_are_few_rows(store: SqlStore, tmp_path: Path) -> None:
     lines = []
     for number in range(20):
-        observation = {**seen(32).to_dict(), "device_model": f"odd-{number}", "start_id": f"s{number}"}
+        observation = {
+            **seen(32).to_dict(),
+            "device_model": f"odd-{number}",
+            "start_id": f"s{number}",
+        }
         profile = [json.loads(json.dumps(vars_of(sample(number * 1000 + i)))) for i in range(900)]
         lines.append(end(start_id=f"s{number}", observation=observation, profile=profile))
     told(store, lines, tmp_path)
@@ -168,9 +218,16 @@ def test_profiles_of_many_devices_and_starts_are_few_rows(store: SqlStore, tmp_p
 
 
 @pytest.mark.slow
-def test_what_many_starts_say_is_little_in_the_xcom_and_in_the_log(store: SqlStore, tmp_path: Path) -> None:
-    names, long = Observation.__slots__, "\x01" * MOST
-    observation = {"reasons": dict.fromkeys(names, long), "gpu_uuid": long * 10, "gpu_energy_j": [1.25] * 1000}
+def test_what_many_starts_say_is_little_in_the_xcom_and_in_the_log(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    names = Observation.__slots__
+    long = "\x01" * MOST
+    observation = {
+        "reasons": dict.fromkeys(names, long),
+        "gpu_uuid": long * 10,
+        "gpu_energy_j": [1.25] * 1000,
+    }
     notes = {f"{number}{long}": 1.0 for number in range(100)}
     points = [{"t_s": i, "power_w": 1.0, "limit_w": i % 2, "phase": "train"} for i in range(500)]
     line = end(observation=observation, reason=long, notes=notes, points=points)
@@ -184,7 +241,9 @@ def vars_of(of: ProfileSample) -> dict[str, Any]:
     return {name: getattr(of, name) for name in ProfileSample.__slots__}
 
 
-def test_a_reason_that_was_stored_before_the_bound_is_cut_when_read(store: SqlStore, tmp_path: Path) -> None:
+def test_a_reason_that_was_stored_before_the_bound_is_cut_when_read(
+    store: SqlStore, tmp_path: Path
+) -> None:
     key = store.ask(request(1)).trial.key
     store.tell(key, State.FAILED, Report(observation=seen(32)), reason="short")
     engine = sa.create_engine(f"sqlite:///{tmp_path}/zeus.db")
@@ -211,7 +270,11 @@ DEEP = "[" * 100_000 + "]" * 100_000
         {"start_id": "a" * 10_000},
         {"start_id": "a\r\nforged"},
         {"reason": "\x1b[2J\r" * 1000},
-        {"points": [{"t_s": float(i), "power_w": 1.0, "limit_w": 1.0, "phase": "p"} for i in range(9000)]},
+        {
+            "points": [
+                {"t_s": float(i), "power_w": 1.0, "limit_w": 1.0, "phase": "p"} for i in range(9000)
+            ]
+        },
     ],
     ids=lambda changed: next(iter(changed)),
 )
@@ -234,7 +297,11 @@ def test_an_odd_line_leaves_a_small_trial_that_can_be_told(
         lambda: {"zeus": {"lines": [json.loads("[" * 500 + "]" * 500)] * 10}},
         lambda: {"zeus": {"lines": [end()] * 100_000}},
         lambda: {"zeus": {"lines": [end(reason="x" * LONG)]}},
-        lambda: '{"zeus": {"lines": [{"v": 1, "kind": "start", "start_id": "a", "attempt": ' + "9" * 100_000 + "}]}}",
+        lambda: (
+            '{"zeus": {"lines": [{"v": 1, "kind": "start", "start_id": "a", "attempt": '
+            + "9" * 100_000
+            + "}]}}"
+        ),
         lambda: "x" * (2**26 + 1),
     ],
     ids=["deep text", "deep", "lines", "long", "digits", "text"],
@@ -249,11 +316,15 @@ MANY = [end(start_id=f"s{number}") for number in range(900)]
 def test_the_first_hundred_starts_of_an_xcom_count(caplog: pytest.LogCaptureFixture) -> None:
     starts = starts_in_xcom({"zeus": {"lines": MANY}}, "zeus")
     assert [start[0].start_id for start in starts] == [f"s{number}" for number in range(100)]
-    assert [record.levelname for record in caplog.records if "processes started" in record.message] == ["WARNING"]
+    assert [
+        record.levelname for record in caplog.records if "processes started" in record.message
+    ] == ["WARNING"]
 
 
 @pytest.mark.slow
-def test_the_first_hundred_starts_of_a_folder_and_an_xcom_count(store: SqlStore, tmp_path: Path) -> None:
+def test_the_first_hundred_starts_of_a_folder_and_an_xcom_count(
+    store: SqlStore, tmp_path: Path
+) -> None:
     folder = tmp_path / "ti-1"
     folder.mkdir()
     (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in MANY[300:]))
@@ -273,7 +344,9 @@ def test_lost_tries_are_few_lines_of_the_log(store: SqlStore, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_folder_of_many_files_and_starts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_of_many_files_and_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "ti-1"
     folder.mkdir()
     for number in range(10_001):  # one more than are read

@@ -1,4 +1,6 @@
-"""The training's side: in a folder that others may write, no planted link leads its results to a file of its user."""
+"""The training's side: in a folder that others may write,
+no planted link leads its results to a file of its user.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.trial import Observation, State
-from airflow_provider_zeus.training.protocol.environment import Document, OtherRank, Results, with_memory_of_others
+from airflow_provider_zeus.training.protocol.environment import (
+    Document,
+    OtherRank,
+    Results,
+    with_memory_of_others,
+)
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.untrusted_files import open_plain, opened_folder, read_plain
 from tests.result_files import read_result
@@ -45,7 +52,9 @@ def shared(tmp_path: Path) -> Path:
 
 
 def memory_name(shared: Path) -> str:
-    """The name that another rank's want of memory is left under: everyone who knows the task instance knows it."""
+    """The name that another rank's want of memory is left under:
+    everyone who knows the task instance knows it.
+    """
     OtherRank({"ZEUS_RESULT": f"{shared}/"}, "ti", 1)(END)
     (path,) = shared.iterdir()
     path.unlink()
@@ -59,7 +68,9 @@ def test_a_want_of_memory_replaces_a_planted_link(shared: Path, victim: Path, su
     OtherRank({"ZEUS_RESULT": f"{shared}/"}, "ti", 1)(END)
     assert victim.read_text() == VICTIM
     assert not (shared / name).is_symlink()
-    failed = ResultLine(kind="end", start_id="a", attempt=1, state=State.FAILED, observation=Observation())
+    failed = ResultLine(
+        kind="end", start_id="a", attempt=1, state=State.FAILED, observation=Observation()
+    )
     assert with_memory_of_others(failed, f"{shared}/", "ti").reason == "rank 1: MemoryError: full"
 
 
@@ -105,9 +116,15 @@ def test_an_own_result_file_is_appended_to(shared: Path) -> None:
     assert len(list(read_result(shared / "result.jsonl"))) == 2
 
 
-def test_a_file_that_is_swapped_while_it_is_opened_is_the_checked_one_or_none(shared: Path, victim: Path) -> None:
-    """One thread puts a plain file, a link to the victim, a hard link and a pipe there in turn; another one reads."""
-    path, half, stop = shared / "a", shared / "half", threading.Event()
+def test_a_file_that_is_swapped_while_it_is_opened_is_the_checked_one_or_none(
+    shared: Path, victim: Path
+) -> None:
+    """One thread puts a plain file, a link to the victim,
+    a hard link and a pipe there in turn; another one reads.
+    """
+    path = shared / "a"
+    half = shared / "half"
+    stop = threading.Event()
 
     def swap() -> None:
         while not stop.is_set():
@@ -136,7 +153,9 @@ def test_a_file_that_is_swapped_while_it_is_opened_is_the_checked_one_or_none(sh
     assert read <= {b"own", b""}
 
 
-def test_a_folder_that_is_swapped_after_it_was_opened_is_still_the_opened_one(shared: Path, victim: Path) -> None:
+def test_a_folder_that_is_swapped_after_it_was_opened_is_still_the_opened_one(
+    shared: Path, victim: Path
+) -> None:
     (shared / "authorized_keys").write_text("own")
     with opened_folder(shared) as folder:
         shared.rename(shared.with_name("moved"))

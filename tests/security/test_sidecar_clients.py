@@ -1,4 +1,6 @@
-"""Attacks on the power limit sidecar by those who may connect: none may delay or deny the others."""
+"""Attacks on the power limit sidecar by those who may connect:
+none may delay or deny the others.
+"""
 
 # ruff: noqa: F811  # fixtures are imported and named by arguments
 from __future__ import annotations
@@ -25,8 +27,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_zeus.power.limits.driver import Nvml
 from airflow_provider_zeus.power.limits.helpers import LimitHelper, SidecarClient, ZeusdClient
-from airflow_provider_zeus.power.limits.sidecar_server import AT_ONCE, PER_S, Limit, Nvml, Records, Sidecar
+from airflow_provider_zeus.power.limits.sidecar_server import (
+    AT_ONCE,
+    PER_S,
+    Limit,
+    Records,
+    Sidecar,
+)
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import wait_for
 from tests.unit.power.limits.test_sidecar import Peer, Running, card, serve, set_to, sidecar, uuid  # noqa: F401
@@ -36,7 +45,8 @@ BUSY_S = 20.0  # for a round in which the host itself was late
 ROUNDS = 3
 Serve = Callable[..., Running]
 
-# A process that connects, as user and with as many connections as it is asked to, sends a line on each and stays.
+# A process that connects, as user and with as many connections as it is asked to, sends a line on
+# each and stays.
 PROCESS = """
 import os, socket, sys, time
 path, line, flood = sys.argv[1], sys.argv[4].encode(), sys.argv[5]
@@ -107,12 +117,20 @@ class Process:
     """A client in a process of its own."""
 
     def __init__(
-        self, path: Path, *, user: int = 0, connections: int = 1, ask: Any = None, flood: bool = False
+        self,
+        path: Path,
+        *,
+        user: int = 0,
+        connections: int = 1,
+        ask: Any = None,
+        flood: bool = False,
     ) -> None:
         line = json.dumps(ask) if ask is not None else ""
         arguments = [str(path), str(user), str(connections), line, "flood" if flood else ""]
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", PROCESS, *arguments], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-I", "-S", "-c", PROCESS, *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout
         said = self.process.stdout.readline().strip()
@@ -138,7 +156,9 @@ def run() -> Iterator[Callable[..., Process]]:
         process.die()
 
 
-def give_back_times(card: Gpu, sidecar: Running, run: Callable[..., Process], enough_s: float) -> list[float]:
+def give_back_times(
+    card: Gpu, sidecar: Running, run: Callable[..., Process], enough_s: float
+) -> list[float]:
     """How long it takes from a holder's death until its limit is back [s], in some rounds."""
     taken_s = []
     for _ in range(ROUNDS):
@@ -156,8 +176,13 @@ def give_back_times(card: Gpu, sidecar: Running, run: Callable[..., Process], en
 
 
 @pytest.mark.parametrize("within_s", [BUSY_S, pytest.param(PROMISED_S, marks=pytest.mark.nightly)])
-def test_a_flood_delays_no_restore(card: Gpu, sidecar: Running, run: Callable[..., Process], within_s: float) -> None:
-    """The seconds are nightly's: here the host may be late. Served in turn the flood alone would take minutes."""
+def test_a_flood_delays_no_restore(
+    card: Gpu, sidecar: Running, run: Callable[..., Process], within_s: float
+) -> None:
+    """The seconds are nightly's: here the host may be late.
+
+    Served in turn the flood alone would take minutes.
+    """
     run(sidecar.socket, connections=4, flood=True)
     run(sidecar.socket, connections=1, flood=True)
     card.slow_s = 0.1
@@ -173,7 +198,12 @@ def test_a_flood_delays_no_restore(card: Gpu, sidecar: Running, run: Callable[..
     ],
 )
 def test_the_slow_driver_of_one_gpu_delays_no_other(
-    card: Gpu, nvml: FakeNvml, serve: Serve, run: Callable[..., Process], slow_s: float, within_s: float
+    card: Gpu,
+    nvml: FakeNvml,
+    serve: Serve,
+    run: Callable[..., Process],
+    slow_s: float,
+    within_s: float,
 ) -> None:
     other = nvml.add(may_set=2)
     running = serve()
@@ -182,13 +212,17 @@ def test_the_slow_driver_of_one_gpu_delays_no_other(
         other.slow_s = slow_s
         one.connection.sendall(json.dumps(set_to(other, 125.0)).encode() + b"\n")
         for waiting in (two, three):
-            waiting.connection.sendall(json.dumps({"do": "restore", "gpus": [uuid(other)]}).encode() + b"\n")
+            waiting.connection.sendall(
+                json.dumps({"do": "restore", "gpus": [uuid(other)]}).encode() + b"\n"
+            )
         assert min(give_back_times(card, running, run, within_s)) <= within_s
         assert running.ask({"do": "limits"})["ok"]
     assert running.end() == (0 if slow_s < 1 else 1)
 
 
-def test_a_lost_gpu_keeps_no_limit_of_another(card: Gpu, nvml: FakeNvml, sidecar: Running, serve: Serve) -> None:
+def test_a_lost_gpu_keeps_no_limit_of_another(
+    card: Gpu, nvml: FakeNvml, sidecar: Running, serve: Serve
+) -> None:
     lost = nvml.add(may_set=2)
     with Peer(sidecar.socket) as peer:
         assert peer.ask(set_to(card, 150.0))["ok"]
@@ -213,7 +247,8 @@ def test_a_log_that_is_not_read_any_more_ends_no_sidecar(card: Gpu, sidecar: Run
 
 def test_a_log_that_nobody_reads_holds_nothing_up(card: Gpu, sidecar: Running) -> None:
     """Its pipe is soon full; the line after those that no longer fit says how many they were."""
-    log, rounds = sidecar.process.stderr, 40
+    log = sidecar.process.stderr
+    rounds = 40
     assert log is not None
     fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
 
@@ -226,8 +261,8 @@ def test_a_log_that_nobody_reads_holds_nothing_up(card: Gpu, sidecar: Running) -
         is_held_and_restored()
     lines = os.read(log.fileno(), 4096).decode().splitlines()
     is_held_and_restored()
-    dropped, _, said = log.readline().partition(" ")
-    assert said == "lines of this log were dropped, since it was not read\n"
+    said, _, dropped = log.readline().rpartition(": ")
+    assert said == "lines of this log that were dropped, since it was not read"
     assert len(lines) + int(dropped) == 2 * rounds, "who holds it, and what was restored"
     assert sidecar.end() == 0
 
@@ -251,7 +286,8 @@ def test_an_error_of_its_own_gives_limits_back_before_it_ends() -> None:
     wake, woken = os.pipe()
     with socket.socket(socket.AF_UNIX) as listener:
         server = Sidecar([limit], listener, wake, woken)
-        turn, turns = server._turn, iter([MemoryError("of any kind")])
+        turn = server._turn
+        turns = iter([MemoryError("of any kind")])
 
         def fails_once() -> None:
             for error in turns:
@@ -273,10 +309,13 @@ def test_a_user_who_asks_without_end_waits_and_no_other_does(
     sidecar = serve("--group", "4242")
     for each in (tmp_path, *tmp_path.parents):
         each.chmod(each.stat().st_mode | 0o005)
-    begun_s, asked = time.monotonic(), AT_ONCE + 20
+    begun_s = time.monotonic()
+    asked = AT_ONCE + 20
     with Peer(sidecar.socket) as flood:
         for _ in range(asked):
-            assert (sidecar.ask({"do": "limits"}) if is_new else flood.ask({"do": "limits"}))["ok"], "late, not refused"
+            assert (sidecar.ask({"do": "limits"}) if is_new else flood.ask({"do": "limits"}))[
+                "ok"
+            ], "late, not refused"
         assert time.monotonic() - begun_s > 19 / PER_S
         flood.connection.sendall(b'{"do": "limits"}\n' * 3000)  # for a minute
         assert run(sidecar.socket, user=65534, ask=set_to(card, 150.0)).answer == {"ok": True}
@@ -301,7 +340,9 @@ for _ in range(often):
 def test_two_processes_of_a_user_ask_no_faster_than_one(sidecar: Running) -> None:
     begun_s = time.monotonic()
     for often in (AT_ONCE, AT_ONCE // 2):
-        subprocess.run([sys.executable, "-I", "-S", "-c", ASKS, str(sidecar.socket), str(often)], check=True)
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", ASKS, str(sidecar.socket), str(often)], check=True
+        )
     assert time.monotonic() - begun_s > (AT_ONCE // 2 - 1) / PER_S
 
 
@@ -337,7 +378,9 @@ def test_many_processes_of_one_user_push_out_no_other_user(
         assert card.limit_w == 125.0
 
 
-def test_a_training_that_lost_its_place_goes_on(card: Gpu, sidecar: Running, run: Callable[..., Process]) -> None:
+def test_a_training_that_lost_its_place_goes_on(
+    card: Gpu, sidecar: Running, run: Callable[..., Process]
+) -> None:
     training = SidecarClient(str(sidecar.socket), [uuid(card)])
     training.check()
     with contextlib.ExitStack() as crowd:
@@ -376,7 +419,9 @@ def test_a_flood_of_connections_locks_no_training_out(card: Gpu, sidecar: Runnin
     """Not even while more wait to be taken than the kernel lets wait."""
     flood = [
         subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", CONNECTIONS, str(sidecar.socket)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-I", "-S", "-c", CONNECTIONS, str(sidecar.socket)],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(3)
     ]
@@ -410,7 +455,9 @@ def test_a_refused_set_takes_no_hold(card: Gpu, sidecar: Running, limit_w: float
 
 
 def test_refused_sets_without_end_deny_no_other_the_gpu(card: Gpu, sidecar: Running) -> None:
-    """Refused only once the driver was asked: an administrator's cap has come since the sidecar's start."""
+    """Refused only once the driver was asked:
+    an administrator's cap has come since the sidecar's start.
+    """
     card.limit_w = 180.0
     card.slow_s = 0.02
     stop = threading.Event()
@@ -488,7 +535,11 @@ def test_no_request_but_its_own_ends_a_hold(card: Gpu, sidecar: Running) -> None
         assert holder.ask({"do": "limits", "gpus": [uuid(card)]})["ok"]
         assert not holder.ask(set_to(card, 99.0))["ok"]
         assert not holder.ask({"do": "restore", "gpus": [uuid(card), "GPU-unknown"]})["ok"]
-        for request in ({"do": "restore", "gpus": [uuid(card)]}, set_to(card, 200.0), set_to(card, 99.0)):
+        for request in (
+            {"do": "restore", "gpus": [uuid(card)]},
+            set_to(card, 200.0),
+            set_to(card, 99.0),
+        ):
             assert "held by process" in other.ask(request)["error"]
         assert card.limit_w == 150.0
         assert sidecar.ask({"do": "limits"})["gpus"][uuid(card)]["held_by"] == os.getpid()
@@ -522,7 +573,9 @@ STEPS = st.one_of(
 RATCHET = [("set near the present limit", 0, -0.49), ("leave", 0, None)] * 4
 
 
-def test_clients_that_ask_for_a_little_less_lower_no_limit_for_good(card: Gpu, sidecar: Running) -> None:
+def test_clients_that_ask_for_a_little_less_lower_no_limit_for_good(
+    card: Gpu, sidecar: Running
+) -> None:
     for lower_w in (0.49, 0.6, 0.49):
         with Peer(sidecar.socket) as peer:
             assert peer.ask(set_to(card, 250.0 - lower_w))["ok"]
@@ -533,12 +586,17 @@ def test_clients_that_ask_for_a_little_less_lower_no_limit_for_good(card: Gpu, s
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(found_w=250.0, steps=RATCHET)
-@example(found_w=249.3, steps=[("set", 0, 150.0), *RATCHET, ("die", None, -0.3), ("kill the sidecar", None, None)])
+@example(
+    found_w=249.3,
+    steps=[("set", 0, 150.0), *RATCHET, ("die", None, -0.3), ("kill the sidecar", None, None)],
+)
 @given(found_w=st.sampled_from([250.0, 249.3, 200.25]), steps=st.lists(STEPS, max_size=12))
 def test_after_the_last_client_the_limit_is_exactly_the_one_found(
     card: Gpu, serve: Serve, found_w: float, steps: list[tuple[str, int | None, float | None]]
 ) -> None:
-    """Whatever clients asked for, and however they ended, provided that nobody else sets a limit."""
+    """Whatever clients asked for, and however they ended,
+    provided that nobody else sets a limit.
+    """
     card.limit_w = found_w
     running = serve()
     clients: dict[int | None, Peer] = {}
@@ -556,9 +614,16 @@ def test_after_the_last_client_the_limit_is_exactly_the_one_found(
         else:
             if client not in clients:
                 clients[client] = Peer(running.socket)
-            limit_w = card.limit_w + (watts or 0.0) if what == "set near the present limit" else watts
-            request = set_to(card, limit_w) if what != "restore" else {"do": "restore", "gpus": [uuid(card)]}
-            clients[client].ask(request)  # which is refused where another client holds it, or it is out of range
+            limit_w = (
+                card.limit_w + (watts or 0.0) if what == "set near the present limit" else watts
+            )
+            request = (
+                set_to(card, limit_w)
+                if what != "restore"
+                else {"do": "restore", "gpus": [uuid(card)]}
+            )
+            # which is refused where another client holds it, or it is out of range
+            clients[client].ask(request)
         assert card.limit_w <= found_w
     for peer in clients.values():
         peer.__exit__()
@@ -590,7 +655,8 @@ class RoundingNvml(Nvml):
     """A driver that sets whole watts."""
 
     def __init__(self, rounded: Callable[[float], int]) -> None:
-        self._rounded, self.in_force_w = rounded, 250.0
+        self._rounded = rounded
+        self.in_force_w = 250.0
 
     def limit_w(self, uuid: str) -> float:
         return self.in_force_w
@@ -602,7 +668,9 @@ class RoundingNvml(Nvml):
         self.in_force_w = float(self._rounded(limit_w))
 
 
-def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(card: Gpu, sidecar: Running) -> None:
+def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(
+    card: Gpu, sidecar: Running
+) -> None:
     with Peer(sidecar.socket) as peer:
         assert peer.ask(set_to(card, 150.0))["ok"]
         card.limit_w = 249.8
@@ -634,7 +702,9 @@ def test_a_request_near_the_limit_found_changes_nothing(card: Gpu, sidecar: Runn
 def test_a_socket_that_never_answers_holds_no_training_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: Callable[..., LimitHelper], part: bytes
 ) -> None:
-    """One time limit for the whole request, not one for each of its bytes; and no second attempt."""
+    """One time limit for the whole request, not one for each of its bytes;
+    and no second attempt.
+    """
     monkeypatch.setattr(importlib.import_module(helper.__module__), "ANSWER_S", 0.5)
     connections = []
     with socket.socket(socket.AF_UNIX) as listener:
@@ -665,7 +735,9 @@ def test_a_socket_that_never_answers_holds_no_training_up(
 @pytest.mark.parametrize(
     "said", ['{"ok": true, "gpus": 5}', '{"ok": true, "gpus": null}', '{"ok": true}', "[" * 100_000]
 )
-def test_an_answer_of_any_kind_is_an_error_that_a_training_survives(tmp_path: Path, said: str) -> None:
+def test_an_answer_of_any_kind_is_an_error_that_a_training_survives(
+    tmp_path: Path, said: str
+) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "odd.sock"))
         listener.listen()
@@ -692,7 +764,9 @@ def test_an_answer_of_any_kind_is_an_error_that_a_training_survives(tmp_path: Pa
         "[" * 60_000,
     ],
 )
-def test_any_answer_of_a_zeusd_is_an_error_that_a_training_survives(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+def test_any_answer_of_a_zeusd_is_an_error_that_a_training_survives(
+    monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
     zeusd = ZeusdClient("/nowhere.sock", [0], ["V100"])
     monkeypatch.setattr(zeusd, "_call", lambda *_: said.encode())
     with pytest.raises(OSError, match="is no zeusd"):

@@ -1,4 +1,6 @@
-"""Attacks on the power limit sidecar by files: it runs as root, and its attackers plant names, records and sockets."""
+"""Attacks on the power limit sidecar by files: it runs as root,
+and its attackers plant names, records and sockets.
+"""
 
 # ruff: noqa: F811  # fixtures are imported and named by arguments
 from __future__ import annotations
@@ -23,7 +25,9 @@ from tests.unit.power.limits.test_sidecar import Peer, Running, card, serve, set
 
 NOBODY = 65534
 Serve = Callable[..., Running]
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files and processes")
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can make another user's files and processes"
+)
 
 
 def boot_id() -> str:
@@ -64,9 +68,14 @@ def open_way(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o700], ids=["in a folder for all", "in a folder of root"])
-@pytest.mark.parametrize("name", ["{}.json.new", "{}.json", "first-{}.json", "first-{}.json.new", "lock"])
-def test_no_file_is_written_through_a_symlink(card: Gpu, serve: Serve, tmp_path: Path, name: str, mode: int) -> None:
-    victim, state = tmp_path / "victim", tmp_path / "sidecar"
+@pytest.mark.parametrize(
+    "name", ["{}.json.new", "{}.json", "first-{}.json", "first-{}.json.new", "lock"]
+)
+def test_no_file_is_written_through_a_symlink(
+    card: Gpu, serve: Serve, tmp_path: Path, name: str, mode: int
+) -> None:
+    victim = tmp_path / "victim"
+    state = tmp_path / "sidecar"
     victim.write_text("root's own")
     victim.chmod(0o600)
     state.mkdir()
@@ -83,7 +92,9 @@ def test_no_file_is_written_through_a_symlink(card: Gpu, serve: Serve, tmp_path:
     assert stat.S_IMODE(victim.stat().st_mode) == 0o600
 
 
-def test_a_folder_of_records_that_is_a_symlink_is_refused(card: Gpu, serve: Serve, tmp_path: Path) -> None:
+def test_a_folder_of_records_that_is_a_symlink_is_refused(
+    card: Gpu, serve: Serve, tmp_path: Path
+) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (tmp_path / "sidecar").symlink_to(target)
@@ -113,11 +124,15 @@ def test_a_planted_record_never_raises_the_cap(
 
 
 @as_root
-@pytest.mark.parametrize("kind", ["another user's", "writable by all", "hard link", "pipe", "huge", "not finite"])
+@pytest.mark.parametrize(
+    "kind", ["another user's", "writable by all", "hard link", "pipe", "huge", "not finite"]
+)
 def test_a_record_that_may_be_another_users_is_not_believed(
     card: Gpu, nvml: FakeNvml, serve: Serve, tmp_path: Path, kind: str
 ) -> None:
-    """The record is one that would be believed, but for this: 150 W set, 200 W found, of 250 W at the first start."""
+    """The record is one that would be believed, but for this: 150 W set, 200 W found,
+    of 250 W at the first start.
+    """
     state = tmp_path / "sidecar"
     serve().end()
     card.limit_w = 150.0
@@ -142,7 +157,9 @@ def test_a_record_that_may_be_another_users_is_not_believed(
     assert (card.limit_w, nvml.sets) == (150.0, [])
 
 
-def test_an_administrators_raise_is_taken_over_on_purpose_alone(card: Gpu, serve: Serve, tmp_path: Path) -> None:
+def test_an_administrators_raise_is_taken_over_on_purpose_alone(
+    card: Gpu, serve: Serve, tmp_path: Path
+) -> None:
     card.limit_w = 180.0
     running = serve()
     with Peer(running.socket) as peer:
@@ -167,7 +184,8 @@ def test_an_administrators_raise_is_taken_over_on_purpose_alone(card: Gpu, serve
 
 @pytest.mark.parametrize("which", ["sidecar", "sockets"])
 @pytest.mark.parametrize(
-    "kind", [pytest.param("another user's", marks=as_root), "writable by its group", "below one for all"]
+    "kind",
+    [pytest.param("another user's", marks=as_root), "writable by its group", "below one for all"],
 )
 def test_a_folder_that_others_may_change_is_refused(
     card: Gpu, nvml: FakeNvml, serve: Serve, tmp_path: Path, which: str, kind: str
@@ -180,7 +198,9 @@ def test_a_folder_that_others_may_change_is_refused(
         folder.chmod(0o775)
     else:
         folder.parent.chmod(0o777)
-    option = ("--state", str(folder)) if which == "sidecar" else ("--socket", str(folder / "power.sock"))
+    option = (
+        ("--state", str(folder)) if which == "sidecar" else ("--socket", str(folder / "power.sock"))
+    )
     running = serve(*option)
     assert has_ended(running)
     assert "is not safe" in running.said
@@ -190,7 +210,8 @@ def test_a_folder_that_others_may_change_is_refused(
 
 @as_root
 def test_another_user_can_neither_plant_nor_read(card: Gpu, serve: Serve, tmp_path: Path) -> None:
-    sockets, state = tmp_path / "sockets", tmp_path / "sidecar"
+    sockets = tmp_path / "sockets"
+    state = tmp_path / "sidecar"
     path = sockets / "power.sock"
     before = os.umask(0)  # as careless as can be
     try:
@@ -212,8 +233,11 @@ def test_another_user_can_neither_plant_nor_read(card: Gpu, serve: Serve, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["file", "symlink", "folder"])
-def test_only_a_socket_is_replaced_by_its_own(card: Gpu, serve: Serve, tmp_path: Path, kind: str) -> None:
-    victim, path = tmp_path / "victim", tmp_path / "power.sock"
+def test_only_a_socket_is_replaced_by_its_own(
+    card: Gpu, serve: Serve, tmp_path: Path, kind: str
+) -> None:
+    victim = tmp_path / "victim"
+    path = tmp_path / "power.sock"
     victim.write_text("root's own")
     if kind == "file":
         path.write_text("root's own")
@@ -228,7 +252,9 @@ def test_only_a_socket_is_replaced_by_its_own(card: Gpu, serve: Serve, tmp_path:
     assert path.is_dir() if kind == "folder" else path.read_text() == "root's own"
 
 
-def test_the_socket_of_a_dead_sidecar_is_replaced(card: Gpu, sidecar: Running, serve: Serve) -> None:
+def test_the_socket_of_a_dead_sidecar_is_replaced(
+    card: Gpu, sidecar: Running, serve: Serve
+) -> None:
     sidecar.end(signal.SIGKILL)
     assert sidecar.socket.exists()
     assert serve().ask({"do": "limits"})["ok"]
@@ -253,12 +279,18 @@ def test_an_empty_folder_of_records_is_made_private_and_a_used_one_is_refused(
 
 
 def test_every_example_mounts_the_sockets_folder_read_only() -> None:
-    for name, service in yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"].items():
+    for name, service in yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())[
+        "services"
+    ].items():
         for mount in service.get("volumes", []):
             if mount.split(":")[0].startswith("/run/zeus"):
                 assert mount.endswith(":ro") or name == "power-limits", f"{name}: {mount}"
     tree = ast.parse((ROOT / "dags" / "zeus_kubernetes.py").read_text())
-    mounts = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "k8s.V1VolumeMount"]
+    mounts = [
+        n
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and ast.unparse(n.func) == "k8s.V1VolumeMount"
+    ]
     options = [{k.arg: ast.unparse(k.value) for k in mount.keywords} for mount in mounts]
     (socket_mount,) = [each for each in options if each["mount_path"] == "'/run/zeus'"]
     assert socket_mount["read_only"] == "True"

@@ -1,4 +1,6 @@
-"""Attacks by a Connection *Zeus signal*: it reads no file and no inner service back, and says nothing that it read."""
+"""Attacks by a Connection *Zeus signal*: it reads no file and no inner service back,
+and says nothing that it read.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,13 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
                 raise socket.gaierror(socket.EAI_NONAME, f"no such name: {host}") from None
             found = known[host].pop(0) if len(known[host]) > 1 else known[host][0]
         return [
-            (socket.AF_INET6 if ":" in each else socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port))
+            (
+                socket.AF_INET6 if ":" in each else socket.AF_INET,
+                socket.SOCK_STREAM,
+                6,
+                "",
+                (each, port),
+            )
             for each in found
         ]
 
@@ -113,10 +121,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
-    """All that is said of a Connection that gives no series: by its hook's test, as a trial's reason, in the log."""
+    """All that is said of a Connection that gives no series: by its hook's test,
+    as a trial's reason, in the log.
+    """
 
     def said(**extra: Any) -> str:
-        monkeypatch.setenv("AIRFLOW_CONN_HOSTILE", json.dumps({"conn_type": "zeus_signal", "extra": extra}))
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_HOSTILE", json.dumps({"conn_type": "zeus_signal", "extra": extra})
+        )
         good, text = ZeusSignalHook("hostile").test_connection()
         assert not good, text
         reason = read_signal("hostile", 0.0, 7200.0, None)
@@ -126,7 +138,9 @@ def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> C
 
 
 def read(monkeypatch: pytest.MonkeyPatch, **extra: Any) -> Any:
-    monkeypatch.setenv("AIRFLOW_CONN_HONEST", json.dumps({"conn_type": "zeus_signal", "extra": extra}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_HONEST", json.dumps({"conn_type": "zeus_signal", "extra": extra})
+    )
     return ZeusSignalHook("honest").series(0.0, 7200.0)
 
 
@@ -135,7 +149,9 @@ def read(monkeypatch: pytest.MonkeyPatch, **extra: Any) -> Any:
 
 @pytest.mark.parametrize("way", ["whole", "up", "link", "folder's link", "up again", "no file"])
 @pytest.mark.parametrize("name", ["secret", "good.json"])
-def test_no_file_outside_of_the_folder_is_read(root: Path, said: Callable[..., str], way: str, name: str) -> None:
+def test_no_file_outside_of_the_folder_is_read(
+    root: Path, said: Callable[..., str], way: str, name: str
+) -> None:
     target = root.parent / name
     (root / "link").symlink_to(target)
     (root / "out").symlink_to(root.parent)
@@ -145,7 +161,8 @@ def test_no_file_outside_of_the_folder_is_read(root: Path, said: Callable[..., s
         "link": "link",
         "folder's link": f"out/{name}",
         "up again": f"{root}/../{name}",
-        "no file": "../no-such-file",  # the same is said: whether a file is there is not told either
+        # the same is said: whether a file is there is not told either
+        "no file": "../no-such-file",
     }
     text = said(file=paths[way], **JSON)
     assert SECRET not in text
@@ -179,22 +196,30 @@ def test_a_file_of_the_folder_is_read_also_by_a_link_that_stays(
     assert len(read(monkeypatch, file="today", **JSON).steps) == 2
 
 
-def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (root / "out").symlink_to(root.parent)
-    monkeypatch.setattr(os.path, "realpath", os.path.abspath)  # it was no link when it was looked at
+    # it was no link when it was looked at
+    monkeypatch.setattr(os.path, "realpath", os.path.abspath)
     with pytest.raises(OSError, match="out"):
         untrusted_files.read_below(root, "out/secret", 1000)
 
 
 @pytest.mark.parametrize("extra", [{"file": "../secret"}, {"url": "http://169.254.169.254/"}])
 def test_a_run_trains_without_a_signal_that_is_refused(
-    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, extra: dict[str, str]
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    extra: dict[str, str],
 ) -> None:
     conn = {"conn_type": "zeus_signal", "extra": {**extra, **JSON}}
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_CARBON", json.dumps(conn))
-    job = ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 0.9", max_epochs=3, follow="carbon")
+    job = ZeusJob(
+        batch_sizes=[32], default_batch_size=32, target="acc >= 0.9", max_epochs=3, follow="carbon"
+    )
     assert followed(job) is None
-    assert "docs/signals.md" in caplog.text
+    assert "docs/levers/signals.md" in caplog.text
     with pytest.raises(SignalError, match=r"not below the folder|link-local"):
         followed(replace(job, strict=True))
 
@@ -210,7 +235,10 @@ def test_a_run_trains_without_a_signal_that_is_refused(
         (f'{{"t": ["{SECRET}"], "v": [], "key": "{SECRET}"}}', JSON),
         (f'{{"t": "{SECRET}", "v": {{"{SECRET}": 1}}}}', JSON),
         (f"{SECRET},b\n1,2\n", {"times": "time", "values": "value", "unit": "g/kWh"}),
-        (f'time,value\n{SECRET},"{200_000 * "x"}"\n', {"times": "time", "values": "value", "unit": "g/kWh"}),
+        (
+            f'time,value\n{SECRET},"{200_000 * "x"}"\n',
+            {"times": "time", "values": "value", "unit": "g/kWh"},
+        ),
         (f"\udcff{SECRET}", JSON),
     ],
     ids=["no JSON", "zone_at", "lengths", "kinds", "no column", "no CSV", "no text"],
@@ -222,7 +250,9 @@ def test_what_was_read_is_never_repeated(
     assert SECRET not in said(file="it", **layout)
 
 
-def test_neither_an_answer_nor_an_address_is_repeated(said: Callable[..., str], allow_local: None) -> None:
+def test_neither_an_answer_nor_an_address_is_repeated(
+    said: Callable[..., str], allow_local: None
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def talk() -> None:
@@ -236,7 +266,11 @@ def test_neither_an_answer_nor_an_address_is_repeated(said: Callable[..., str], 
         text = said(url=f"http://127.0.0.1:{listener.getsockname()[1]}/", **JSON)
         assert SECRET not in text
         assert "gave no answer (BadStatusLine)" in text
-    for address in (f"http://127.0.0.1:{SECRET}/", f"http://[{SECRET}]/", f"http://user:{SECRET}@127.0.0.1/"):
+    for address in (
+        f"http://127.0.0.1:{SECRET}/",
+        f"http://[{SECRET}]/",
+        f"http://user:{SECRET}@127.0.0.1/",
+    ):
         assert SECRET not in said(url=address, **JSON)
 
 
@@ -286,7 +320,9 @@ TARIFF = {"timezone": "Europe/Berlin", "unit": "EUR/kWh", "default": 0.3, "rules
 def test_a_wrong_field_of_a_connection_is_named_and_its_value_is_not_printed(
     root: Path, said: Callable[..., str], field: str, extra: dict[str, Any]
 ) -> None:
-    (root / "it").write_text('{"t": ["2026-01-01T00:00Z"], "v": [1], "zone": "DE", "unit": "g/kWh"}')
+    (root / "it").write_text(
+        '{"t": ["2026-01-01T00:00Z"], "v": [1], "zone": "DE", "unit": "g/kWh"}'
+    )
     (root / "table").write_text("time,value\n2026-01-01T00:00Z,1\n")
     (root / "empty").write_text("time,value\n2026-01-01T00:00Z,none\n")
     text = said(**extra)
@@ -299,21 +335,56 @@ def test_a_wrong_field_of_a_connection_is_named_and_its_value_is_not_printed(
 NEVER = [
     *("169.254.169.254", "169.254.170.2", "fe80::1", "fe80::a9fe:a9fe%1", "100.100.100.200"),
     *("fd00:ec2::254", "fd20:ce::254", "168.63.129.16"),
-    *("::ffff:169.254.169.254", "::ffff:0:169.254.169.254", "::169.254.169.254", "::ffff:100.100.100.200"),
-    *("64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "64:ff9b:1:a9fe:a9:fe00::", "64:ff9b:1:0:a9:fea9:fe00:0"),
-    *("2002:a9fe:a9fe::1", "2001:0:a9fe:a9fe::1", "2001:0:1:2:3:4:5601:5601", "2001:db8::5efe:a9fe:a9fe"),
+    *(
+        "::ffff:169.254.169.254",
+        "::ffff:0:169.254.169.254",
+        "::169.254.169.254",
+        "::ffff:100.100.100.200",
+    ),
+    *(
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::a9fe:a9fe",
+        "64:ff9b:1:a9fe:a9:fe00::",
+        "64:ff9b:1:0:a9:fea9:fe00:0",
+    ),
+    *(
+        "2002:a9fe:a9fe::1",
+        "2001:0:a9fe:a9fe::1",
+        "2001:0:1:2:3:4:5601:5601",
+        "2001:db8::5efe:a9fe:a9fe",
+    ),
 ]
 LOCAL = [
-    *("127.0.0.1", "127.8.9.10", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0", "64:ff9b::7f00:1"),
+    *(
+        "127.0.0.1",
+        "127.8.9.10",
+        "0.0.0.0",
+        "::1",
+        "::",
+        "::ffff:127.0.0.1",
+        "::ffff:0.0.0.0",
+        "64:ff9b::7f00:1",
+    ),
     *("2002:7f00:1::", "::127.0.0.1"),
 ]
-ALLOWED = ["10.1.2.3", "192.168.0.1", "172.16.0.1", "100.64.0.1", "fd12::1", "93.184.216.34", "2a00:1450:4001::200e"]
+ALLOWED = [
+    "10.1.2.3",
+    "192.168.0.1",
+    "172.16.0.1",
+    "100.64.0.1",
+    "fd12::1",
+    "93.184.216.34",
+    "2a00:1450:4001::200e",
+]
 ALLOWED += ["64:ff9b::5db8:d822", "64:ff9b:1::5db8:d822", "2002:5db8:d822::1", "::ffff:10.0.0.1"]
 
 
 @pytest.mark.parametrize(
     ("address", "is_local_allowed"),
-    [*((each, allowed) for each in NEVER for allowed in (False, True)), *((each, False) for each in LOCAL)],
+    [
+        *((each, allowed) for each in NEVER for allowed in (False, True)),
+        *((each, False) for each in LOCAL),
+    ],
 )
 def test_of_a_name_each_address_is_judged(
     names: dict[str, list[list[str]]], address: str, is_local_allowed: bool
@@ -326,7 +397,8 @@ def test_of_a_name_each_address_is_judged(
 
 
 @pytest.mark.parametrize(
-    ("address", "is_local_allowed"), [*((each, False) for each in ALLOWED), *((each, True) for each in LOCAL)]
+    ("address", "is_local_allowed"),
+    [*((each, False) for each in ALLOWED), *((each, True) for each in LOCAL)],
 )
 def test_private_networks_stay_allowed_and_this_host_by_its_setting(
     names: dict[str, list[list[str]]], address: str, is_local_allowed: bool
@@ -344,7 +416,9 @@ def test_the_default_of_a_preset_on_this_host_names_the_setting(
     assert "set [zeus] signal_allow_local = True" in text
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:7f00:1]", "0"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:7f00:1]", "0"]
+)
 def test_a_service_of_this_host_gets_no_request(
     serve: Callable[..., Server], said: Callable[..., str], host: str
 ) -> None:
@@ -361,7 +435,9 @@ def test_an_address_of_this_host_in_its_network_is_its_own(
     assert judged("lan.example", 80, "http://...", allow_local=False) == ["10.11.12.13"]
     binds = socket.socket.bind
     own = {("10.11.12.13", 0): ("127.0.0.1", 0)}
-    monkeypatch.setattr(socket.socket, "bind", lambda probe, to: binds(probe, own.get(to, to)), raising=False)
+    monkeypatch.setattr(
+        socket.socket, "bind", lambda probe, to: binds(probe, own.get(to, to)), raising=False
+    )
     with pytest.raises(JobSpecError, match=r"its host is the worker's own.*signal_allow_local"):
         judged("lan.example", 80, "http://...", allow_local=False)
     assert judged("lan.example", 80, "http://...", allow_local=True) == ["10.11.12.13"]
@@ -370,7 +446,8 @@ def test_an_address_of_this_host_in_its_network_is_its_own(
 def test_a_service_at_this_hosts_own_address_gets_no_request(said: Callable[..., str]) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: the kernel chooses the address to send from
+            # sends nothing: the kernel chooses the address to send from
+            probe.connect(("192.0.2.1", 9))
         except OSError:
             pytest.skip("this host is in no network")
         address = probe.getsockname()[0]
@@ -378,7 +455,10 @@ def test_a_service_at_this_hosts_own_address_gets_no_request(said: Callable[...,
 
 
 def test_a_name_is_looked_up_once_and_the_judged_address_is_asked(
-    serve: Callable[..., Server], names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch, allow_local: None
+    serve: Callable[..., Server],
+    names: dict[str, list[list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    allow_local: None,
 ) -> None:
     server = serve()
     names["prices.example"] = [["127.0.0.1"], ["169.254.169.254"]]
@@ -388,7 +468,10 @@ def test_a_name_is_looked_up_once_and_the_judged_address_is_asked(
 
 
 def test_where_one_address_does_not_answer_the_next_is_asked(
-    serve: Callable[..., Server], names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch, allow_local: None
+    serve: Callable[..., Server],
+    names: dict[str, list[list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    allow_local: None,
 ) -> None:
     server = serve()
     names["prices.example"] = [["127.0.0.9", "127.0.0.1"]]
@@ -416,7 +499,9 @@ def test_a_proxy_is_asked_for_what_is_judged_here(
     assert proxy.asked == ["http://prices.example/x", "http://known-to-the-proxy.example/x"]
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "metadata.example", "[::ffff:a9fe:a9fe]", "127.0.0.1", "good\\@x"])
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "metadata.example", "[::ffff:a9fe:a9fe]", "127.0.0.1", "good\\@x"]
+)
 def test_a_proxy_is_asked_for_nothing_that_is_refused(
     proxy: Server, names: dict[str, list[list[str]]], said: Callable[..., str], host: str
 ) -> None:
@@ -425,7 +510,9 @@ def test_a_proxy_is_asked_for_nothing_that_is_refused(
     assert proxy.asked == []
 
 
-@pytest.mark.parametrize("host", ["169%2e254%2e169%2e254", "169.254.169.254.", "0xa9.254.43518", "a.0xa9fea9fe"])
+@pytest.mark.parametrize(
+    "host", ["169%2e254%2e169%2e254", "169.254.169.254.", "0xa9.254.43518", "a.0xa9fea9fe"]
+)
 def test_a_proxy_is_asked_for_no_address_that_is_none_here(
     proxy: Server, names: dict[str, list[list[str]]], said: Callable[..., str], host: str
 ) -> None:
@@ -450,12 +537,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("prices.example")]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("prices.example")]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     path = tmp_path_factory.mktemp("tls") / "both.pem"
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    path.write_bytes(made.public_bytes(encoding) + key.private_bytes(encoding, form, serialization.NoEncryption()))
+    encoding = serialization.Encoding.PEM
+    form = serialization.PrivateFormat.PKCS8
+    path.write_bytes(
+        made.public_bytes(encoding)
+        + key.private_bytes(encoding, form, serialization.NoEncryption())
+    )
     return path
 
 
@@ -471,14 +564,18 @@ def test_tls_verifies_the_name_of_the_host(
     tls.load_cert_chain(certificate)
     server = serve(tls=tls)
     names |= {"prices.example": [["127.0.0.1"]], "other.example": [["127.0.0.1"]]}
-    assert "SSLCertVerificationError" in said(url=f"https://prices.example:{server.port}/", **JSON), "not known yet"
+    assert "SSLCertVerificationError" in said(
+        url=f"https://prices.example:{server.port}/", **JSON
+    ), "not known yet"
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert len(read(monkeypatch, url=f"https://prices.example:{server.port}/", **JSON).steps) == 2
     assert "SSLCertVerificationError" in said(url=f"https://other.example:{server.port}/", **JSON)
     assert len(server.asked) == 1
 
 
-def test_the_time_of_one_request_is_bounded(monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]) -> None:
+def test_the_time_of_one_request_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
+) -> None:
     monkeypatch.setenv("AIRFLOW__ZEUS__SIGNAL_ALLOW_LOCAL", "True")
     monkeypatch.setattr(module, "ANSWER_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -494,7 +591,9 @@ def test_the_time_of_one_request_is_bounded(monkeypatch: pytest.MonkeyPatch, sai
     ],
     ids=["body", "continue", "trailers"],
 )
-def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch, begin: bytes, more: bytes) -> None:
+def test_an_answer_without_end_is_left(
+    monkeypatch: pytest.MonkeyPatch, begin: bytes, more: bytes
+) -> None:
     monkeypatch.setattr(module, "WHOLE_S", 0.2)
     left = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -512,7 +611,14 @@ def test_an_answer_without_end_is_left(monkeypatch: pytest.MonkeyPatch, begin: b
 
         def ask() -> None:
             with suppress(OSError):  # what came until then is no answer either
-                answers.append(answer_of(f"http://127.0.0.1:{listener.getsockname()[1]}/", {}, 10**6, allow_local=True))
+                answers.append(
+                    answer_of(
+                        f"http://127.0.0.1:{listener.getsockname()[1]}/",
+                        {},
+                        10**6,
+                        allow_local=True,
+                    )
+                )
             ended.set()
 
         answers: list[bytes] = []

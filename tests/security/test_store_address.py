@@ -1,4 +1,6 @@
-"""Where the trial log lies (path, host, database) is for those who may edit Connections, and for nobody else."""
+"""Where the run log lies (path, host, database) is for those who may edit Connections,
+and for nobody else.
+"""
 
 # ruff: noqa: F811 - fixtures are imported and then named by the tests
 from __future__ import annotations
@@ -45,7 +47,9 @@ def browse(anonymous: Any, token_of: Callable[..., str]) -> Browse:
 
 
 @pytest.mark.parametrize("role", MAY_NOT)
-def test_others_get_a_name_that_says_nothing(browse: Browse, store: Store, home: Path, role: str) -> None:
+def test_others_get_a_name_that_says_nothing(
+    browse: Browse, store: Store, home: Path, role: str
+) -> None:
     ran(store, 1)
     for path in EVERY:
         answer = browse(role, path)
@@ -58,7 +62,9 @@ def test_others_get_a_name_that_says_nothing(browse: Browse, store: Store, home:
 
 
 @pytest.mark.parametrize("role", MAY)
-def test_who_may_edit_connections_sees_it(browse: Browse, store: Store, home: Path, role: str) -> None:
+def test_who_may_edit_connections_sees_it(
+    browse: Browse, store: Store, home: Path, role: str
+) -> None:
     ran(store, 1)
     assert {browse(role, path).json()["store"] for path in NAMED} == {f"sqlite:{home / 'zeus.db'}"}
 
@@ -75,15 +81,21 @@ def test_another_log_has_another_name(
 
 
 @pytest.mark.parametrize("path", EVERY)
-def test_an_error_names_it_to_nobody_else(browse: Browse, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgres://me:hunter2@127.0.0.1:1/a_hidden_name")
+def test_an_error_names_it_to_nobody_else(
+    browse: Browse, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", "postgres://me:hunter2@127.0.0.1:1/a_hidden_name"
+    )
     for role in (*MAY_NOT, *MAY):
         answer = browse(role, path)
         assert answer.status_code == 503
         assert answer.json()["problem"]
         assert "hunter2" not in answer.text
         assert ("127.0.0.1" in answer.text) == (role in MAY), role
-        assert "a_hidden_name" not in answer.text, "no database has answered: it may be a password in the wrong field"
+        assert "a_hidden_name" not in answer.text, (
+            "no database has answered: it may be a password in the wrong field"
+        )
 
 
 def test_nor_does_a_file_that_cannot_be_read(browse: Browse, store: Store, home: Path) -> None:
@@ -99,7 +111,9 @@ def test_nor_does_a_file_that_cannot_be_read(browse: Browse, store: Store, home:
 def test_nor_does_a_change_that_fails(
     anonymous: Any, token_of: Callable[..., str], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgres://me:hunter2@127.0.0.1:1/a_hidden_name")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", "postgres://me:hunter2@127.0.0.1:1/a_hidden_name"
+    )
     headers = {"Authorization": f"Bearer {token_of('eve', 'user')}"}
     body = {"job_id": "d.train", "resume": True}
     answer = anonymous.post("/zeus/api/dags/d/settings", json=body, headers=headers)
@@ -114,7 +128,9 @@ def test_nor_does_a_cost_that_is_kept_in_a_file(browse: Browse, store: Store, ho
             raise StoreError("no API")
 
     open_one = store.ask(request(1, job=JOB)).trial
-    where = pending.remember(Down(), open_one.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus")
+    where = pending.remember(
+        Down(), open_one.key, State.CONVERGED, report(), "d.train", state_dir=home / "zeus"
+    )
     assert str(home) in where
     run = open_one.origin.run_id
     answer = browse("viewer", f"/zeus/api/dags/d/runs/{run}/costs")

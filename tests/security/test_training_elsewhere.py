@@ -1,6 +1,8 @@
-"""A training elsewhere attacks the worker by the folder of its result: no file of the worker is read or waited for.
+"""A training elsewhere attacks the worker by the folder of its result:
+no file of the worker is read or waited for.
 
-Each attack runs inside the real operators: the pod writes what it likes, the teardown task collects it.
+Each attack runs inside the real operators: the pod writes what it likes,
+the teardown task collects it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ ROOT = Path(__file__).parents[2]
 PLANTED = "-".join(("planted", "zx81"))  # so that this file, which Airflow stores, does not hold it
 SECRET = f"fernet_key = {PLANTED}"
 DIED = "the process died: no result after its last heartbeat"
-ALICE, BOB = 61001, 61002  # no account of this host has them
+# no account of this host has them
+ALICE = 61001
+BOB = 61002
 
 POD = """
 import json, os
@@ -46,7 +50,10 @@ folder.mkdir(parents=True)
 DIES = "(folder / 'a.jsonl').write_text(begun)\n"  # so that the reader asks for a want of memory
 ATTACKS = {
     "memory file is a link": (DIES + "memory.symlink_to(secret)", DIED),
-    "memory file is a link to the worker's environment": (DIES + "memory.symlink_to('/proc/self/environ')", DIED),
+    "memory file is a link to the worker's environment": (
+        DIES + "memory.symlink_to('/proc/self/environ')",
+        DIED,
+    ),
     "memory file is a hard link": (DIES + "os.link(secret, memory)", DIED),
     "memory file is a pipe": (DIES + "os.mkfifo(memory)", DIED),
     "memory file is a copy": (DIES + "memory.write_text(secret.read_text())", DIED),
@@ -55,18 +62,28 @@ ATTACKS = {
     "result is a hard link": ("os.link(secret, folder / 'a.jsonl')", "no result"),
     "result is a copy": ("(folder / 'a.jsonl').write_text(secret.read_text())", "no result"),
     "result is a pipe": ("os.mkfifo(folder / 'a.jsonl')", "no result"),
-    "result is huge": ("(folder / 'a.jsonl').touch(); os.truncate(folder / 'a.jsonl', 20 * 2**30)", "no result"),
+    "result is huge": (
+        "(folder / 'a.jsonl').touch(); os.truncate(folder / 'a.jsonl', 20 * 2**30)",
+        "no result",
+    ),
     "folder is a link": (
         DIES + "folder.rename(secret.parent / 'own'); folder.symlink_to(secret.parent / 'own')",
         "no result",
     ),
     "folder above is a link": (
-        DIES + "above = folder.parent; above.rename(secret.parent / 'own'); above.symlink_to(secret.parent / 'own')",
+        DIES + "above = folder.parent; above.rename(secret.parent / 'own');"
+        " above.symlink_to(secret.parent / 'own')",
         "no result",
     ),
 }
 
-ALWAYS = {"memory file is a link", "memory file is a pipe", "result is a link", "result is huge", "folder is a link"}
+ALWAYS = {
+    "memory file is a link",
+    "memory file is a pipe",
+    "result is a link",
+    "result is huge",
+    "folder is a link",
+}
 
 
 @pytest.fixture
@@ -77,8 +94,12 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def attacked(run: Callable[..., Any], tmp_path: Path, secret: Path, dag_id: str, code: str) -> tuple[Trial, str]:
-    """(the trial, everything that the teardown task left in databases and XComs) after a run with such a pod."""
+def attacked(
+    run: Callable[..., Any], tmp_path: Path, secret: Path, dag_id: str, code: str
+) -> tuple[Trial, str]:
+    """(the trial, everything that the teardown task left in databases and XComs) after a run
+    with such a pod.
+    """
     (tmp_path / "pod.py").write_text(POD + code)
     with (
         DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag,
@@ -93,12 +114,15 @@ def attacked(run: Callable[..., Any], tmp_path: Path, secret: Path, dag_id: str,
     cost = ti.xcom_pull(task_ids="zeus_tell", key="zeus_cost")
     (told,) = log_of(f"{dag_id}.train")
     home = Path(os.environ["AIRFLOW_HOME"])
-    # In a process of its own: a file that is closed here drops this process's locks of it, SQLite's included.
+    # In a process of its own: a file that is closed here drops this process's locks of it, SQLite's
+    # included.
     stored = subprocess.run(["cat", *home.glob("*.db*")], check=False, capture_output=True).stdout
     return told, f"{cost} {told} {stored.decode('latin-1')}"
 
 
-@pytest.mark.parametrize("attack", [a if a in ALWAYS else pytest.param(a, marks=pytest.mark.slow) for a in ATTACKS])
+@pytest.mark.parametrize(
+    "attack", [a if a in ALWAYS else pytest.param(a, marks=pytest.mark.slow) for a in ATTACKS]
+)
 def test_a_pod_reads_no_file_of_the_worker(
     run_dag: Any,  # noqa: F811
     tmp_path: Path,
@@ -108,14 +132,18 @@ def test_a_pod_reads_no_file_of_the_worker(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     code, reason = ATTACKS[attack]
-    trial, left = attacked(run_dag, tmp_path, secret, f"zeus_attack_{list(ATTACKS).index(attack)}", code)
+    trial, left = attacked(
+        run_dag, tmp_path, secret, f"zeus_attack_{list(ATTACKS).index(attack)}", code
+    )
     assert (trial.state.value, trial.reason) == ("failed", reason)
     said = capfd.readouterr()
     for everywhere in (left, caplog.text, said.out, said.err):
         assert PLANTED not in everywhere
 
 
-def test_what_a_spoilt_result_holds_is_in_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_spoilt_result_holds_is_in_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Neither its text, nor a field's name or value, nor the control characters of its name."""
     for number, text in enumerate(
         [
@@ -136,9 +164,15 @@ def test_what_a_spoilt_result_holds_is_in_no_log(tmp_path: Path, caplog: pytest.
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
-@pytest.mark.parametrize(("folders", "files", "read"), [(ALICE, ALICE, 1), (ALICE, BOB, 0), (ALICE, 0, 0), (0, BOB, 0)])
-def test_a_result_belongs_to_the_owner_of_its_folder(tmp_path: Path, folders: int, files: int, read: int) -> None:
-    """The user of the pod, who made the folder, is another than the worker's; files of a third user are not its own."""
+@pytest.mark.parametrize(
+    ("folders", "files", "read"), [(ALICE, ALICE, 1), (ALICE, BOB, 0), (ALICE, 0, 0), (0, BOB, 0)]
+)
+def test_a_result_belongs_to_the_owner_of_its_folder(
+    tmp_path: Path, folders: int, files: int, read: int
+) -> None:
+    """The user of the pod, who made the folder, is another than the worker's;
+    files of a third user are not its own.
+    """
     folder = tmp_path / "ti-1"
     folder.mkdir()
     (folder / "a.jsonl").write_text(ResultLine(kind="start", start_id="a").to_json() + "\n")

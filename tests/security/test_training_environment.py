@@ -1,4 +1,6 @@
-"""What a command that trains finds in its environment: of Airflow's settings, Connections and Variables nothing."""
+"""What a command that trains finds in its environment: of Airflow's settings,
+Connections and Variables nothing.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,22 @@ Dag = Callable[..., Any]
 
 
 def command_dag(dag_id: str, command: Any, **kwargs: Any) -> DAG:
-    with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), params={"given": ""}) as dag:
+    with DAG(
+        dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), params={"given": ""}
+    ) as dag:
         ZeusCommandOperator(task_id="train", job=job(), command=command, **kwargs)
     return dag
 
 
 @pytest.fixture
-def seen(run_dag: Dag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:  # noqa: F811
-    """The environment of a command that an operator starts; the planted variables are in that of the worker."""
+def seen(
+    run_dag: Dag,  # noqa: F811  a fixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., dict[str, str]]:
+    """The environment of a command that an operator starts;
+    the planted variables are in that of the worker.
+    """
     for name, value in {**PLANTED, **OTHERS, **NEEDED}.items():
         monkeypatch.setenv(name, value)
 
@@ -74,7 +84,9 @@ def test_a_command_gets_all_but_what_is_airflows(seen: Callable[..., dict[str, s
     found = seen("zeus_env_default")
     assert "s3cr3t" not in "".join(found.values())
     assert not any(
-        name.upper().startswith(("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW", "__AIRFLOW"))
+        name.upper().startswith(
+            ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW", "__AIRFLOW")
+        )
         for name in found
     )
     assert {**OTHERS, **NEEDED}.items() <= found.items()
@@ -91,9 +103,14 @@ def test_it_gets_next_to_nothing_where_the_dag_says_so(seen: Callable[..., dict[
 
 
 @pytest.mark.parametrize("inherit_env", [None, False])
-def test_what_the_dag_names_is_handed_on(seen: Callable[..., dict[str, str]], inherit_env: bool | None) -> None:
+def test_what_the_dag_names_is_handed_on(
+    seen: Callable[..., dict[str, str]], inherit_env: bool | None
+) -> None:
     named = {"AIRFLOW_CONN_X": "named", "HF_HOME": "/other"}
-    assert named.items() <= seen(f"zeus_env_named_{inherit_env}", inherit_env=inherit_env, env=named).items()
+    assert (
+        named.items()
+        <= seen(f"zeus_env_named_{inherit_env}", inherit_env=inherit_env, env=named).items()
+    )
 
 
 @pytest.mark.parametrize("inherit_env", [None, True, False])
@@ -104,7 +121,13 @@ def test_a_training_finds_its_plan_in_each_of_them(
 ) -> None:
     dag_id = f"zeus_env_trains_{inherit_env}"
     environ = {"PYTHONPATH": str(ROOT)}
-    dag = command_dag(dag_id, [sys.executable, "-c", TRAINS], inherit_env=inherit_env, env=environ, cwd=str(tmp_path))
+    dag = command_dag(
+        dag_id,
+        [sys.executable, "-c", TRAINS],
+        inherit_env=inherit_env,
+        env=environ,
+        cwd=str(tmp_path),
+    )
     assert run_dag(dag).state == "success"
     assert [trial.state.value for trial in log_of(f"{dag_id}.train")] == ["converged"]
 

@@ -22,7 +22,16 @@ from airflow_provider_zeus.reports.export_rows import csv_of
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from tests.security.plugin_kit import client_of, connected, filled, head, in_one_loop, served, status_of, until
+from tests.security.plugin_kit import (
+    client_of,
+    connected,
+    filled,
+    head,
+    in_one_loop,
+    served,
+    status_of,
+    until,
+)
 from tests.unit.plugin.conftest import home, store, token_of, viewer  # noqa: F401
 from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.sql.sqlite_kit import execute
@@ -45,8 +54,9 @@ MANY = 45  # more than the threads of Airflow, of which there are 40
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """While it is closed the trial log does not answer, as a database that hangs."""
-    opened, real = threading.Event(), reading.open_log
+    """While it is closed the run log does not answer, as a database that hangs."""
+    opened = threading.Event()
+    real = reading.open_log
 
     def slow() -> Store | None:
         assert opened.wait(120)
@@ -96,7 +106,10 @@ def test_one_user_leaves_room_for_another(
 
     async def main() -> None:
         path = HEAVY[2]
-        async with client_of(airflow_app, token_of("greedy")) as greedy, client_of(airflow_app, token_of("amy")) as amy:
+        async with (
+            client_of(airflow_app, token_of("greedy")) as greedy,
+            client_of(airflow_app, token_of("amy")) as amy,
+        ):
             many = [asyncio.ensure_future(greedy.get(path)) for _ in range(MANY)]
             await until(lambda: sum(task.done() for task in many) > MANY // 2)
             one = asyncio.ensure_future(amy.get(path))
@@ -130,7 +143,9 @@ def test_many_users_together_are_bounded_too(
 def test_a_few_users_together_leave_room_for_another(
     airflow_app: Any, token_of: Callable[..., str], store: Store, gate: threading.Event
 ) -> None:
-    """Two who each take all that one may have took all there is: a third read "busy" for a minute."""
+    """Two who each take all that one may have took all there is:
+    a third read "busy" for a minute.
+    """
     ran(store, 1)
 
     async def main() -> None:
@@ -150,11 +165,17 @@ def test_a_few_users_together_leave_room_for_another(
     in_one_loop(main)
 
 
-def test_no_thread_is_started_where_a_server_may_fork_its_workers_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker forked while a thread imports numpy waits for ever for it, and two such waits are all our threads."""
+def test_no_thread_is_started_where_a_server_may_fork_its_workers_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker forked while a thread imports numpy waits for ever for it,
+    and two such waits are all our threads.
+    """
     from airflow_provider_zeus.plugin import ZeusPlugin
 
-    monkeypatch.setattr(threading.Thread, "start", lambda thread: pytest.fail(f"{thread.name} is started"))
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda thread: pytest.fail(f"{thread.name} is started")
+    )
     assert len(ZeusPlugin().fastapi_apps) == 1
 
 
@@ -192,7 +213,8 @@ def test_at_most_a_quarter_of_airflows_connections(
 
     for n in range(1, 4):
         ran(store, n)
-    taken, most = 0, 0
+    taken = 0
+    most = 0
 
     def out(*_: Any) -> None:
         nonlocal taken, most
@@ -221,7 +243,8 @@ def test_at_most_a_quarter_of_airflows_connections(
 
 
 @pytest.mark.parametrize(
-    ("pool_size", "max_overflow", "most"), [(5, 10, 3), (5, 0, 1), (1, 0, 1), (100, 100, 50), (0, 10, 50), (5, -1, 50)]
+    ("pool_size", "max_overflow", "most"),
+    [(5, 10, 3), (5, 0, 1), (1, 0, 1), (100, 100, 50), (0, 10, 50), (5, -1, 50)],
 )
 def test_a_smaller_pool_gets_fewer_threads(pool_size: int, max_overflow: int, most: int) -> None:
     from airflow_provider_zeus.plugin.api.load import threads_for
@@ -268,10 +291,15 @@ HUGE = "x" * 3_000_000
 
 
 @pytest.mark.slow
-def test_a_reason_of_megabytes_stays_on_the_page_of_its_run(viewer: Any, store: Store, home: Path) -> None:
+def test_a_reason_of_megabytes_stays_on_the_page_of_its_run(
+    viewer: Any, store: Store, home: Path
+) -> None:
     filled(store, home / "zeus.db", 30)
     ran(store, 31, run_id="run31", state=State.FAILED, reason="it died")
-    execute(f"sqlite:///{home / 'zeus.db'}", f"UPDATE zeus_trial SET reason = '{HUGE}' WHERE number > 10")
+    execute(
+        f"sqlite:///{home / 'zeus.db'}",
+        f"UPDATE zeus_trial SET reason = '{HUGE}' WHERE number > 10",
+    )
     for path in HEAVY[:4]:
         answer = viewer.get(path)
         assert answer.status_code == 200, path
@@ -313,10 +341,13 @@ def test_a_client_that_takes_nothing_loses_its_place(
     from airflow_provider_zeus.plugin.api import responses as answers
 
     filled(store, home / "zeus.db", 1500, reason="y" * 9_000)  # more than the kernel keeps for them
-    path, login = EXPORT, {"Authorization": f"Bearer {token_of()}"}
+    path = EXPORT
+    login = {"Authorization": f"Bearer {token_of()}"}
 
     def lost(bound_s: float) -> list[int]:
-        """What three who come one after the other are answered; then one comes until it gets a place."""
+        """What three who come one after the other are answered;
+        then one comes until it gets a place.
+        """
         monkeypatch.setattr(answers, bound, bound_s)
         with (
             connected(port, receive_bytes=4096) as one,
@@ -346,8 +377,14 @@ def test_a_client_that_takes_nothing_loses_its_place(
 def test_charts_are_worked_out_once_while_nothing_changes(
     viewer: Any, store: Store, home: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, real = [], dag_routes.JobLog
-    monkeypatch.setattr(dag_routes, "JobLog", lambda *given: made.append(real(*given)) or made[-1])
+    made = []
+    real = dag_routes.JobLog
+
+    def counted_log(*given: Any, **named: Any) -> Any:
+        made.append(real(*given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(dag_routes, "JobLog", counted_log)
 
     def asked() -> tuple[int, Any]:
         """How many were worked out for it, and what it says."""
@@ -357,7 +394,9 @@ def test_charts_are_worked_out_once_while_nothing_changes(
         worked_out = len(made) - before
         with monkeypatch.context() as patch:
             patch.setattr(dag_routes, "_charts", reading.LruCache(1))
-            assert answer.json() == viewer.get("/zeus/api/dags/d/charts").json(), "as if nothing were kept"
+            assert answer.json() == viewer.get("/zeus/api/dags/d/charts").json(), (
+                "as if nothing were kept"
+            )
         return worked_out, answer.json()
 
     for n in range(1, 5):
@@ -383,7 +422,10 @@ def test_charts_are_worked_out_once_while_nothing_changes(
     assert fresh(), "a live setting"
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
     assert fresh(), "a price"
-    execute(f"sqlite:///{home / 'zeus.db'}", "UPDATE zeus_trial SET power_limit_w = 123.0 WHERE number = 4")
+    execute(
+        f"sqlite:///{home / 'zeus.db'}",
+        "UPDATE zeus_trial SET power_limit_w = 123.0 WHERE number = 4",
+    )
     assert fresh(), "a row that was changed by hand"
     execute(f"sqlite:///{home / 'zeus.db'}", "DELETE FROM zeus_trial WHERE number = 2")
     assert fresh(), "what was pruned"

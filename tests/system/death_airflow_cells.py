@@ -1,4 +1,6 @@
-"""A cell under a real scheduler: one DAG run, one fault at one point, and what Airflow and the log say afterwards."""
+"""A cell under a real scheduler: one DAG run, one fault at one point,
+and what Airflow and the log say afterwards.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,12 @@ from tests.system.killing import MemoryLimit, is_alive
 from tests.system.servers import Site
 
 FOUND_W = 225.0
-HEARTBEAT_S, LEASE_S = 1.0, 5.0
-GONE_S, BACK_S = 10.0, 2.0
-LOCAL, CELERY = "LocalExecutor", "CeleryExecutor"
+HEARTBEAT_S = 1.0
+LEASE_S = 5.0
+GONE_S = 10.0
+BACK_S = 2.0
+LOCAL = "LocalExecutor"
+CELERY = "CeleryExecutor"
 KILLED = "killed: Airflow stopped the task"
 DEAD = ("failed", "failed")  # task and run, as Airflow has them
 DONE = ("success", "success")
@@ -34,7 +39,9 @@ DONE = ("success", "success")
 
 @dataclass(frozen=True)
 class AirflowCell:
-    """What happens where, what Airflow must say of task and run, and the log of the run's trials."""
+    """What happens where, what Airflow must say of task and run,
+    and the log of the run's trials.
+    """
 
     fault: str
     point: str = BETWEEN
@@ -45,7 +52,9 @@ class AirflowCell:
     @property
     def dag_id(self) -> str:
         """Its DAG and its job."""
-        return f"{self.fault} {self.point} {self.executor}".replace(" ", "_").replace("-", "_").lower()
+        return (
+            f"{self.fault} {self.point} {self.executor}".replace(" ", "_").replace("-", "_").lower()
+        )
 
 
 @dataclass
@@ -58,7 +67,7 @@ class AirflowOutcome:
     airflow: str = ""
     state: str = ""
     gone_s: float = 0.0
-    limit: str = ""
+    limit_s: float | None = None  # None: it was not changed
     told_j: float | None = None
     store: str = "airflow"
 
@@ -70,7 +79,12 @@ class AirflowOutcome:
 _NONE_OF_POINT = {POINTS[0]: (), POINTS[6]: ("converged",)}
 CELLS = (
     *(
-        AirflowCell("SIGKILL", p, CELERY if p == BETWEEN else LOCAL, states=_NONE_OF_POINT.get(p, ("abandoned",)))
+        AirflowCell(
+            "SIGKILL",
+            p,
+            CELERY if p == BETWEEN else LOCAL,
+            states=_NONE_OF_POINT.get(p, ("abandoned",)),
+        )
         for p in POINTS
     ),
     AirflowCell("SIGTERM", states=("failed",)),
@@ -105,7 +119,13 @@ class AirflowPlayed:
     """
 
     def __init__(
-        self, site: Site, work: Path, past: Path, cell: AirflowCell, number: int, deliver: Callable[[str], None]
+        self,
+        site: Site,
+        work: Path,
+        past: Path,
+        cell: AirflowCell,
+        number: int,
+        deliver: Callable[[str], None],
     ) -> None:
         self.site, self.cell, self.folder, self.deliver = site, cell, work / cell.dag_id, deliver
         self.seen = AirflowOutcome(cell.fault, cell.point, cell.executor)
@@ -129,7 +149,7 @@ class AirflowPlayed:
         changed = self.card.limit_w < FOUND_W
         self.seen.gone_s = self.happen() or 0.0
         back_s = until(lambda: self.card.limit_w == FOUND_W, BACK_S, "the limit found")
-        self.seen.limit = f"{back_s:.2f} s" if changed else "as found"
+        self.seen.limit_s = back_s if changed else None
         assert max([FOUND_W, *self.nvml.sets]) == FOUND_W, "never above the limit found"
         self.look()
         self.next_run()
@@ -215,7 +235,9 @@ class AirflowPlayed:
         return self.go()
 
     def redeliver(self) -> float:
-        """The broker hands the message out again while the training lives: Airflow refuses the second start."""
+        """The broker hands the message out again while the training lives:
+        Airflow refuses the second start.
+        """
         self.deliver(self.cell.dag_id)
         time.sleep(3)  # for whatever that start may do
         assert len(self.own()) == 1
@@ -241,7 +263,8 @@ class AirflowPlayed:
     def no_api(self) -> float:
         """The api-server is away for 30 s; the training goes on, its heartbeats reach the log.
 
-        The task's end waits for Airflow's supervisor, which by then asks the api-server more and more rarely.
+        The task's end waits for Airflow's supervisor,
+        which by then asks the api-server more and more rarely.
         """
         before = self.own()[0].lease_until
         self.site.stop("api-server")
@@ -274,7 +297,9 @@ class AirflowPlayed:
             until(over, LEASE_S + 3, "the lease", every_s=0.5)
         own = self.own()
         assert tuple(t.state.value for t in own) == self.cell.states
-        assert [t.reason for t in own if t.state is State.FAILED] == [KILLED] * self.cell.states.count("failed")
+        assert [t.reason for t in own if t.state is State.FAILED] == [
+            KILLED
+        ] * self.cell.states.count("failed")
         self.seen.state = " + ".join(self.cell.states) or "none"
         if self.cell.fault in ("store gone permanently", "disk full"):
             self.seen.state += ", not yet stored"
@@ -290,18 +315,25 @@ class AirflowPlayed:
             said = json.loads(line)
             if said["what"] == "taken" and said.get("energy_j") is not None:
                 newest[said["start_id"]] = said["energy_j"]
-        told = {t.observation.start_id: t.observation.energy_j or 0.0 for t in own if t.observation.start_id}
+        told = {
+            t.observation.start_id: t.observation.energy_j or 0.0
+            for t in own
+            if t.observation.start_id
+        }
         assert len(told) == len([t for t in own if t.observation.start_id]), "no start counts twice"
         assert all(joules >= newest.get(str(start), 0.0) - 1e-6 for start, joules in told.items())
         assert sum(told.values()) <= self.card.energy_mj / 1000
-        self.seen.told_j = sum(told.values()) if told and self.cell.point not in POINTS[:2] else None
+        self.seen.told_j = (
+            sum(told.values()) if told and self.cell.point not in POINTS[:2] else None
+        )
         assert self.cell.point in POINTS[:2] or self.seen.told_j, "what trained has a cost"
 
     def next_run(self) -> None:
         """It succeeds, tells what was kept, and knows what the log says."""
         run_id = self.trigger()
         assert self.site.wait_for_run(self.cell.dag_id, run_id, 240) == "success"
-        own, expected = self.own(), list(self.cell.states)
+        own = self.own()
+        expected = list(self.cell.states)
         if self.cell.fault in ("store gone permanently", "disk full"):
             expected = ["converged"]
         assert [t.state.value for t in own] == expected

@@ -1,7 +1,7 @@
 """A DAG for each cell of test_death_airflow.py; read by Airflow's servers, not by pytest.
 
-``$ZEUS_TEST_DIR/cells.json`` says which there are. Each has a folder with its log and its fake GPU, and while a file
-``hold.json`` lies there its training stops at the point that this names.
+``$ZEUS_TEST_DIR/cells.json`` says which there are. Each has a folder with its log and its fake GPU,
+and while a file ``hold.json`` lies there its training stops at the point that this names.
 """
 
 from __future__ import annotations
@@ -36,9 +36,14 @@ def arrange(device_of: Callable[..., Any], report_cost: Callable[..., None]) -> 
         folder = HERE / job.job_id
         os.environ.update(FAKE_NVML_STATE=str(folder / "nvml.state"), ZEUS_CELL=str(folder))
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of the fake library no GPU is hidden
-        measurement_windows.SETTLE_S, metering.TICK_S = 0.02, 0.02
+        measurement_windows.SETTLE_S = 0.02
+        metering.TICK_S = 0.02
         hold = folder / "hold.json"
-        held = json.loads(hold.read_text()) if hold.exists() else {"stage": "", "early": False, "linger_s": 0.0}
+        held = (
+            json.loads(hold.read_text())
+            if hold.exists()
+            else {"stage": "", "early": False, "linger_s": 0.0}
+        )
         POINT = Point({"cell": str(folder), **held})
         if hold.exists():
             feed_on_demand("task")
@@ -61,5 +66,11 @@ def _url() -> str:
 arrange(recurrence.device_of, ReportsCost.report_cost)
 
 for name, timeout_s in json.loads((HERE / "cells.json").read_text()).items():
-    with DAG(name, schedule=None, dagrun_timeout=timedelta(seconds=timeout_s) if timeout_s else None):
-        ZeusTrainOperator(task_id="train", job=replace(JOB, job_id=name), python_callable=lambda run: train(run, POINT))
+    with DAG(
+        name, schedule=None, dagrun_timeout=timedelta(seconds=timeout_s) if timeout_s else None
+    ):
+        ZeusTrainOperator(
+            task_id="train",
+            job=replace(JOB, job_id=name),
+            python_callable=lambda run: train(run, POINT),
+        )

@@ -1,4 +1,6 @@
-"""A cell of the kill matrix: one recurrence, one fault at one point, and all that must hold afterwards."""
+"""A cell of the kill matrix: one recurrence, one fault at one point,
+and all that must hold afterwards.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ FAULTS = (
     "redelivered",
 )
 # of a database on a server of its own, store "silent"
-STOPPED, SERVER_KILLED, CUT = "server stopped", "server killed", "connection cut"
+STOPPED = "server stopped"
+SERVER_KILLED = "server killed"
+CUT = "connection cut"
 STORE_S = 30.0  # that a training waits for its store, in all
 KILLS = ("SIGTERM", "SIGKILL", "memory limit")
 
@@ -57,8 +61,11 @@ class Cell:
 
 @dataclass
 class Outcome:
-    """A line of the table. ``gone_s``: from the fault (where the training lives on: from its end of waiting) to the
-    end of the process; ``limit_s``: from there to the limit found. ``beat_j``: what the newest heartbeat or end said.
+    """A line of the table.
+
+    ``gone_s``: from the fault (where the training lives on: from its end of waiting) to the end of
+    the process; ``limit_s``: from there to the limit found. ``beat_j``:
+    what the newest heartbeat or end said.
     """
 
     store: str
@@ -81,12 +88,19 @@ class Played:
     """A cell, played to its end."""
 
     def __init__(self, host: Host, folder: Path, log: Log, cell: Cell) -> None:
-        self.host, self.folder, self.log, self.cell = host, folder, log, cell
+        self.host = host
+        self.folder = folder
+        self.log = log
+        self.cell = cell
         self.begun_s = time.monotonic()
         self.seen = Outcome(cell.store, cell.fault, cell.point)
         self.variables = folder / "variables"
         early = cell.fault in ("disk full", "clock back 1 h")
-        outlasts = cell.fault == "store gone for 2 s" and cell.point not in (LAST, BEFORE_TELL, AFTER_TELL)
+        outlasts = cell.fault == "store gone for 2 s" and cell.point not in (
+            LAST,
+            BEFORE_TELL,
+            AFTER_TELL,
+        )
         linger_s = 2.2 if outlasts else 0.0
         self.first = self.start(folder, stage=cell.point, early=early, linger_s=linger_s)
         self.starts = [self.first]
@@ -113,7 +127,9 @@ class Played:
         for start in self.starts[1:]:
             start.limit_back()
         if self.cell.fault not in KILLS:
-            assert all(start.value() == "32" for start in self.starts), "the training still runs, and keeps its model"
+            assert all(start.value() == "32" for start in self.starts), (
+                "the training still runs, and keeps its model"
+            )
         self.read_and_check()
         self.next_run()
 
@@ -154,7 +170,9 @@ class Played:
         self.log.give_back()
 
     def stand_still(self) -> None:
-        """The server is stopped by SIGSTOP until the training has ended; its host still acknowledges what is sent."""
+        """The server is stopped by SIGSTOP until the training has ended;
+        its host still acknowledges what is sent.
+        """
         assert isinstance(self.log, OwnLog)
         with self.log.standing():
             self.first.go()
@@ -192,10 +210,14 @@ class Played:
         (self.folder / "back").touch()
         self.first.go()
         self.seen.gone_s = self.first.ended()
-        assert all((t.closed_at or 0) >= t.opened_at for t in self.own()), "none ends before it began"
+        assert all((t.closed_at or 0) >= t.opened_at for t in self.own()), (
+            "none ends before it began"
+        )
 
     def redeliver(self) -> None:
-        """The same message starts the same try on another host while the first one lives; both go to their end."""
+        """The same message starts the same try on another host while the first one lives;
+        both go to their end.
+        """
         second = self.start(self.folder / "second")
         self.starts.append(second)
         if self.cell.point in (BEFORE_ASK, BEFORE_TELL):  # which hold the lock of the job
@@ -217,7 +239,8 @@ class Played:
 
     def read_and_check(self) -> None:
         """States and costs, before the next run asks."""
-        lease_s, own = time.monotonic() + LEASE_S + 1.5, self.own()
+        lease_s = time.monotonic() + LEASE_S + 1.5
+        own = self.own()
         while State.RUNNING in [t.state for t in own] and time.monotonic() < lease_s:
             time.sleep(0.05)
             own = self.own()
@@ -233,12 +256,14 @@ class Played:
 
     def expected_now(self) -> list[str]:
         """States of the run's trials once its processes have ended, before the next run asks."""
-        fault, point = self.cell.fault, self.cell.point
+        fault = self.cell.fault
+        point = self.cell.point
         if fault == "redelivered":
             return ["converged"] * 2
         if fault in ("clock back 1 h", CUT) or point == AFTER_TELL:
             return ["converged"]
-        if fault == STOPPED:  # a commit that was under way is made when the server goes on: of a question, of an end
+        # a commit that was under way is made when the server goes on: of a question, of an end
+        if fault == STOPPED:
             return ["converged" if point == BEFORE_TELL else "abandoned"]
         if point == BEFORE_ASK:
             return ["converged"] if fault == "store gone for 2 s" else []
@@ -252,8 +277,14 @@ class Played:
         """Log, run, newest runs, overview and the cost page show the same states and sums."""
         store = self.log.readers()
         try:
-            for found in (store.trials("death"), store.runs("death", "death", last=5), store.latest(last=5)):
-                assert [_shown(t) for t in found if t.origin.run_id == "run-1"] == [_shown(t) for t in own]
+            for found in (
+                store.trials("death"),
+                store.runs("death", "death", last=5),
+                store.latest(last=5),
+            ):
+                assert [_shown(t) for t in found if t.origin.run_id == "run-1"] == [
+                    _shown(t) for t in own
+                ]
         finally:
             store.close()
         the_page_shows(own)
@@ -263,18 +294,23 @@ class Played:
         told: dict[str, list[float]] = {}
         for trial in own:
             if trial.observation.energy_j is not None:
-                told.setdefault(str(trial.observation.start_id), []).append(trial.observation.energy_j)
+                told.setdefault(str(trial.observation.start_id), []).append(
+                    trial.observation.energy_j
+                )
         beat_j = told_j = 0.0
         for start in self.starts:
-            given, taken = start.lines("given"), start.lines("taken")
+            given = start.lines("given")
+            taken = start.lines("taken")
             if not taken:
                 continue
             (mine_j,) = told[taken[-1]["start_id"]]  # once
             assert taken[-1]["energy_j"] <= mine_j + 1e-6 <= given[-1]["energy_j"] + 2e-6
             assert mine_j <= start.drawn_j()
-            beat_j, told_j = beat_j + taken[-1]["energy_j"], told_j + mine_j
+            beat_j = beat_j + taken[-1]["energy_j"]
+            told_j = told_j + mine_j
         if any(start.lines("taken") for start in self.starts):
-            self.seen.beat_j, self.seen.told_j = beat_j, told_j
+            self.seen.beat_j = beat_j
+            self.seen.told_j = told_j
         began = self.cell.point not in (BEFORE_ASK, AFTER_ASK) or self.cell.fault not in KILLS
         assert not began or told_j > 0, "what trained has a cost"
 
@@ -287,11 +323,20 @@ class Played:
         assert Folder(self.variables).keys("zeus-untold:") == [], "what was kept has been told"
         own = self.own()
         self.costs(own)
-        fault, point = self.cell.fault, self.cell.point
+        fault = self.cell.fault
+        point = self.cell.point
         expected = self.expected_now()
-        if fault in ("store gone for 2 s", "store gone permanently", "disk full", STOPPED, SERVER_KILLED):
+        if fault in (
+            "store gone for 2 s",
+            "store gone permanently",
+            "disk full",
+            STOPPED,
+            SERVER_KILLED,
+        ):
             lost_ask = [t.state.value for t in own if t.observation.start_id is None]
-            assert lost_ask in ([], ["abandoned"] if point == BEFORE_ASK else []), "an ask whose answer was lost"
+            assert lost_ask in ([], ["abandoned"] if point == BEFORE_ASK else []), (
+                "an ask whose answer was lost"
+            )
             expected = [*lost_ask, "converged"]
         assert sorted(t.state.value for t in own) == sorted(expected), later.said()
         store = self.log.readers()
@@ -320,5 +365,7 @@ def cells(stores: tuple[str, ...] = ("sqlite", "postgres")) -> list[Cell]:
 
 
 def _shown(trial: Trial) -> Trial:
-    """Without what lists do not read: the value that the training returned, the metric of each epoch."""
+    """Without what lists do not read: the value that the training returned,
+    the metric of each epoch.
+    """
     return replace(trial, observation=replace(trial.observation, returned=None, epoch_metrics=None))

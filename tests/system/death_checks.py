@@ -17,7 +17,9 @@ from tests.system.death_training import JOB
 
 
 def the_page_shows(own: list[Trial]) -> None:
-    """The cost page has the run in one row: its state, and its energy only where all of it is known."""
+    """The cost page has the run in one row: its state,
+    and its energy only where all of it is known.
+    """
     if not own:
         return
     (row,) = rows_of(own, JOB)
@@ -27,7 +29,9 @@ def the_page_shows(own: list[Trial]) -> None:
 
 
 def the_log_is_whole(store: SqlStore, job_id: str, count: int) -> None:
-    """So many trials, numbered without a gap, each closed; the belief is what they teach, the dead no epochs."""
+    """So many trials, numbered without a gap, each closed; the belief is what they teach,
+    the dead no epochs.
+    """
     trials = store.trials(job_id)
     with transaction(store._engine) as connection:
         belief = belief_of(connection, job_id, JOB, oldest_open=None)

@@ -1,7 +1,9 @@
-"""DAGs whose trainings can be held in the middle: read by the servers of test_real_scheduler.py, not by pytest.
+"""DAGs whose trainings can be held in the middle:
+read by the servers of test_real_scheduler.py, not by pytest.
 
-While a file ``<dag>.hold`` lies in ``$ZEUS_TEST_DIR`` a training steps on for ever in its second epoch. Each appends
-its pids to ``<dag>.pids`` and what it saves to ``<dag>.saves``; where ``<dag>.fail`` lies, it takes that and raises.
+While a file ``<dag>.hold`` lies in ``$ZEUS_TEST_DIR`` a training steps on for ever in its second
+epoch. Each appends its pids to ``<dag>.pids`` and what it saves to ``<dag>.saves``; where
+``<dag>.fail`` lies, it takes that and raises.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ if sys.argv[2:]:
     worker.kill()
 """
 )
-exec(compile(TRAIN, str(HERE / "train.py"), "exec"))  # the same function in the task and in the script
+# the same function in the task and in the script
+exec(compile(TRAIN, str(HERE / "train.py"), "exec"))
 (HERE / "train.py").exists() or (HERE / "train.py").write_text(SCRIPT)
 
 with DAG("real_task", schedule=None, max_active_runs=1):
@@ -79,7 +82,9 @@ with DAG("real_task", schedule=None, max_active_runs=1):
 
 with DAG("real_retry", schedule=None):
 
-    @task.zeus(ZeusJob(**COMMON, device="simulated:v100/resnet50"), retries=1, retry_delay=timedelta(0))
+    @task.zeus(
+        ZeusJob(**COMMON, device="simulated:v100/resnet50"), retries=1, retry_delay=timedelta(0)
+    )
     def train_again(run=None):
         return train(run, "real_retry")  # noqa: F821
 
@@ -94,7 +99,10 @@ with DAG("real_command", schedule=None):
         retry_delay=timedelta(seconds=8),  # longer than a lease
     )
 
-with DAG("real_trial", schedule=None), ZeusTrial(ZeusJob(**COMMON, device="simulated:a40/resnet50")) as trial:
+with (
+    DAG("real_trial", schedule=None),
+    ZeusTrial(ZeusJob(**COMMON, device="simulated:a40/resnet50")) as trial,
+):
     xcom = str(HERE / "return.json")
     BashOperator(
         task_id="train",
@@ -110,8 +118,10 @@ with (
     own_xcom = str(HERE / "{{ run_id }}.json")
     BashOperator(
         task_id="train",
-        bash_command=f"export ZEUS_XCOM='{own_xcom}'; {sys.executable} {HERE}/train.py real_past > /dev/null && "
-        f"cat '{own_xcom}'",
+        bash_command=(
+            f"export ZEUS_XCOM='{own_xcom}'; {sys.executable} {HERE}/train.py real_past > /dev/null"
+            f" && cat '{own_xcom}'"
+        ),
         env=after.env | {"ZEUS_STATE_DIR": str(HERE / "state")},
         append_env=True,
     )

@@ -1,4 +1,6 @@
-"""One process of the kill matrix that runs a recurrence (death_training.py), as its test sees it."""
+"""One process of the kill matrix that runs a recurrence (death_training.py),
+as its test sees it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ from tests.system.death_stores import Log
 from tests.system.killing import Host, is_alive, within_s
 
 FOUND_W = 225.0  # below the highest, as an administrator may have set it
-HEARTBEAT_S, LEASE_S = 0.25, 2.0
-GONE_S, BACK_S = 10.0, 2.0  # for the process, and from there for the limit
+HEARTBEAT_S = 0.25
+LEASE_S = 2.0
+# for the process, and from there for the limit
+GONE_S = 10.0
+BACK_S = 2.0
 
 
 class Start:
@@ -30,13 +35,30 @@ class Start:
             "AIRFLOW__ZEUS__LEASE_S": str(LEASE_S),
             "FAKE_NVML_STATE": str(folder / "nvml.state"),
         }
-        defaults = {"stage": "", "early": False, "linger_s": 0.0, "ti_id": "ti-1", "run_id": "run-1"}
-        fields = {"cell": str(folder), "who": "recurrence", "device": "nvml", "env": env, "url": log.url}
+        defaults = {
+            "stage": "",
+            "early": False,
+            "linger_s": 0.0,
+            "ti_id": "ti-1",
+            "run_id": "run-1",
+        }
+        fields = {
+            "cell": str(folder),
+            "who": "recurrence",
+            "device": "nvml",
+            "env": env,
+            "url": log.url,
+        }
         self.pid = host.fork(**fields, variables=str(variables), **{**defaults, **request})
 
     def there(self) -> None:
         """Wait until it is at its point."""
-        until(lambda: (self.folder / "there").exists() or not is_alive(self.pid), within_s(30), "the point", self)
+        until(
+            lambda: (self.folder / "there").exists() or not is_alive(self.pid),
+            within_s(30),
+            "the point",
+            self,
+        )
         assert (self.folder / "there").exists(), self.said()
 
     def go(self) -> None:
@@ -45,12 +67,21 @@ class Start:
 
     def ended(self, promise_s: float = GONE_S) -> float:
         """Seconds until the process is gone."""
-        return until(lambda: not is_alive(self.pid), within_s(promise_s), "the end of the training", self)
+        return until(
+            lambda: not is_alive(self.pid), within_s(promise_s), "the end of the training", self
+        )
 
     def limit_back(self) -> float:
         """Seconds until the limit found is in force, and nothing is left of us that watches it."""
-        seconds = until(lambda: self.card.limit_w == FOUND_W, within_s(BACK_S), "the limit found", self)
-        until(lambda: not list((self.folder / "state").glob("limit-*")), within_s(5), "the end of the guardian", self)
+        seconds = until(
+            lambda: self.card.limit_w == FOUND_W, within_s(BACK_S), "the limit found", self
+        )
+        until(
+            lambda: not list((self.folder / "state").glob("limit-*")),
+            within_s(5),
+            "the end of the guardian",
+            self,
+        )
         assert max([FOUND_W, *self.nvml.sets]) == FOUND_W, "never above the limit found"
         return seconds
 
@@ -59,9 +90,13 @@ class Start:
         return path.read_text() if (path := self.folder / "value").exists() else None
 
     def lines(self, what: str) -> list[dict[str, Any]]:
-        """Lines that were ``given`` to the reporter, or those of them that it has ``taken``, with an energy."""
+        """Lines that were ``given`` to the reporter,
+        or those of them that it has ``taken``, with an energy.
+        """
         path = self.folder / "lines.jsonl"
-        known = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        known = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
         return [line for line in known if line["what"] == what and line.get("energy_j") is not None]
 
     def said(self) -> str:
@@ -77,6 +112,8 @@ def until(is_so: Callable[[], Any], bound_s: float, what: str, start: Start) -> 
     """Seconds until it is so."""
     begun_s = time.monotonic()
     while not is_so():
-        assert time.monotonic() - begun_s < bound_s, f"waited {bound_s} s in vain for {what}\n{start.said()}"
+        assert time.monotonic() - begun_s < bound_s, (
+            f"waited {bound_s} s in vain for {what}\n{start.said()}"
+        )
         time.sleep(0.01)
     return time.monotonic() - begun_s

@@ -1,4 +1,6 @@
-"""Logs to die over: a job with a past, copied for each cell; taken away, filled up, and given back."""
+"""Logs to die over: a job with a past, copied for each cell; taken away, filled up,
+and given back.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ class SqliteLog:
     """A file, in a folder of its own that can be moved away."""
 
     def __init__(self, cell: Path, past: Path) -> None:
-        self._cell, self._folder = cell, cell / "store"
+        self._cell = cell
+        self._folder = cell / "store"
         self._folder.mkdir()
         shutil.copy(past, self._folder / "zeus.db")
         self.url = f"sqlite:///{self._folder}/zeus.db"
@@ -66,7 +69,8 @@ class SqliteLog:
     def fill(self) -> None:
         """By ``PRAGMA max_page_count`` of every connection of the training (death_training.py).
 
-        What fits into a page that is there would still be written; so every write of a trial needs new ones.
+        What fits into a page that is there would still be written;
+        so every write of a trial needs new ones.
         """
         self._run("CREATE TABLE filler (bytes BLOB)")
         for event in ("INSERT", "UPDATE"):
@@ -93,21 +97,26 @@ class PostgresLog:
     """A database that can be closed to everybody."""
 
     def __init__(self, admin_url: str, name: str, past: str) -> None:
-        self._admin, self._name = sa.create_engine(admin_url, isolation_level="AUTOCOMMIT"), name
+        self._admin = sa.create_engine(admin_url, isolation_level="AUTOCOMMIT")
+        self._name = name
         self.url = sa.make_url(admin_url).set(database=name).render_as_string(hide_password=False)
         self._run(f"CREATE DATABASE {name} TEMPLATE {past}")
 
     def take_away(self) -> None:
         """Refuse new connections and cut those that are open."""
         self._run(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS false")
-        self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._name}'")
+        self._run(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._name}'"
+        )
 
     def give_back(self) -> None:
         """Take connections again."""
         self._run(f"ALTER DATABASE {self._name} ALLOW_CONNECTIONS true")
 
     def fill(self) -> None:
-        """Every write of a trial fails as on a full disk: a trigger raises the server's error 53100."""
+        """Every write of a trial fails as on a full disk:
+        a trigger raises the server's error 53100.
+        """
         self._here(_FULL)
 
     def make_room(self) -> None:
@@ -149,7 +158,9 @@ class OwnLog(PostgresLog):
 
     def cut(self) -> None:
         """Every connection of the moment is cut."""
-        self._run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._name}'")
+        self._run(
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._name}'"
+        )
 
     def end(self) -> None:
         """End the server."""
@@ -162,7 +173,8 @@ def pasts(folder: Path, admin_url: str | None) -> Iterator[tuple[Path, str]]:
     file = folder / "past.db"
     raw = sa.create_engine(f"sqlite:///{file}")
     with raw.connect() as connection:
-        connection.exec_driver_sql("PRAGMA page_size = 512")  # small: whatever grows needs a new one
+        # small: whatever grows needs a new one
+        connection.exec_driver_sql("PRAGMA page_size = 512")
         connection.exec_driver_sql("VACUUM")
     raw.dispose()
     _live(f"sqlite:///{file}")
@@ -179,8 +191,12 @@ def pasts(folder: Path, admin_url: str | None) -> Iterator[tuple[Path, str]]:
 def _live(url: str) -> None:
     store = SqlStore(url, create=True)
     for n in range(1, PAST + 1):
-        origin = Origin(dag_id="death", run_id=f"past-{n}", task_id="train", try_number=1, run_type="scheduled")
-        asked = store.ask(AskRequest(job=JOB, job_id="death", ti_id=f"past-{n}", origin=origin, device=_GPU))
+        origin = Origin(
+            dag_id="death", run_id=f"past-{n}", task_id="train", try_number=1, run_type="scheduled"
+        )
+        asked = store.ask(
+            AskRequest(job=JOB, job_id="death", ti_id=f"past-{n}", origin=origin, device=_GPU)
+        )
         seen = Observation(
             epochs=3.0,
             samples=960,

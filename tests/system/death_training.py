@@ -1,7 +1,8 @@
-"""One recurrence in a process of its own, held at one of seven points: the side of death_cells.py that dies.
+"""One recurrence in a process of its own, held at one of seven points:
+the side of death_cells.py that dies.
 
-It is ``ZeusTrainOperator.execute`` with a store and a fake GPU. In Airflow's place stand a context, a folder for its
-Variables and the signal handler of its task runner.
+It is ``ZeusTrainOperator.execute`` with a store and a fake GPU. In Airflow's place stand a context,
+a folder for its Variables and the signal handler of its task runner.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ POINTS = (
     "after tell",
 )
 BEFORE_ASK, AFTER_ASK, PROFILING, BETWEEN, LAST, BEFORE_TELL, AFTER_TELL = POINTS
-EPOCHS, STEPS = 3, 10
+EPOCHS = 3
+STEPS = 10
 JOB = ZeusJob(
     batch_sizes=[32],
     default_batch_size=32,
@@ -56,7 +58,10 @@ JOB = ZeusJob(
 
 
 class Point:
-    """The point at which this process stops, once. ``early``: before the transaction, not before its commit."""
+    """The point at which this process stops, once.
+
+    ``early``: before the transaction, not before its commit.
+    """
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.folder, self.name = Path(request["cell"]), request["stage"]
@@ -64,13 +69,19 @@ class Point:
         self._reached = self._released = False
 
     def release(self) -> None:
-        """A signal has come: an end that is under way in another thread goes on. A question does not: nobody waits."""
+        """A signal has come: an end that is under way in another thread goes on.
+
+        A question does not: nobody waits.
+        """
         self._released = self.name == BEFORE_TELL
 
     def beaten(self) -> None:
         """Wait for a heartbeat that tells of some energy."""
         until_s = time.monotonic() + 5
-        while '"taken", "kind": "beat"' not in (text := self._lines()) or '"energy_j": null' in text.splitlines()[-1]:
+        while (
+            '"taken", "kind": "beat"' not in (text := self._lines())
+            or '"energy_j": null' in text.splitlines()[-1]
+        ):
             assert time.monotonic() < until_s, text
             time.sleep(0.01)
 
@@ -94,7 +105,8 @@ class Point:
             self.here(before)
 
         def at_commit(connection: sa.Connection) -> None:
-            if connection.get_execution_options().get("zeus_write"):  # a question reads in a transaction of its own
+            # a question reads in a transaction of its own
+            if connection.get_execution_options().get("zeus_write"):
                 self.here(before)
             reach(connection)
 
@@ -106,14 +118,19 @@ class Point:
 
 
 def reach(connection: sa.Connection) -> None:
-    """A file's folder that was taken away is gone for connections too that are open. Raises what SQLite says."""
+    """A file's folder that was taken away is gone for connections too that are open.
+
+    Raises what SQLite says.
+    """
     path = connection.engine.url.database or ""
     if connection.dialect.name == "sqlite" and not Path(path).exists():
         connection.exec_driver_sql(f"ATTACH '{path}' AS gone")
 
 
 class Held(SqlStore):
-    """The store, with the points of a question and of an end in it; its disk may be full, its clock go back."""
+    """The store, with the points of a question and of an end in it; its disk may be full,
+    its clock go back.
+    """
 
     point: Point
 
@@ -127,7 +144,8 @@ class Held(SqlStore):
     def _at_begin(self, connection: sa.Connection) -> None:
         reach(connection)
         if (self.point.folder / "full").exists():
-            connection.exec_driver_sql("PRAGMA max_page_count = 1")  # no less than there are: none more
+            # no less than there are: none more
+            connection.exec_driver_sql("PRAGMA max_page_count = 1")
 
     def ask(self, request: AskRequest) -> AskAnswer:
         """A question."""
@@ -136,7 +154,9 @@ class Held(SqlStore):
         self.point.here(AFTER_ASK)
         return asked
 
-    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
+    def tell(
+        self, key: TrialKey, state: State, report: Report, *, reason: str | None = None
+    ) -> Trial:
         """An end."""
         with self.point.around(self._engine, BEFORE_TELL):
             return super().tell(key, state, report, reason=reason)
@@ -181,7 +201,9 @@ class Folder:
 
 
 class Watched(ResultReporter):
-    """The reporter; ``<cell>/lines.jsonl`` gets each line that it was given, and whether it was stored or kept."""
+    """The reporter; ``<cell>/lines.jsonl`` gets each line that it was given,
+    and whether it was stored or kept.
+    """
 
     def __call__(self, line: ResultLine) -> None:
         """Take one line."""
@@ -205,7 +227,9 @@ class Watched(ResultReporter):
 
 
 def train(run: Any, point: Point) -> int:
-    """Three epochs, which stop at the point; after it the second one goes on for some time where it is asked to."""
+    """Three epochs, which stop at the point;
+    after it the second one goes on for some time where it is asked to.
+    """
     found_w = run.device.limit_w()
     for epoch in run.epochs():
         for _ in range(2000):
@@ -236,15 +260,21 @@ def recur(request: dict[str, Any]) -> None:
     from tests.system.kill_host import feed_on_demand
 
     feed_on_demand("task")
-    measurement_windows.SETTLE_S, metering.TICK_S = 0.02, 0.02
-    point, folder = Point(request), Path(request["cell"])
+    measurement_windows.SETTLE_S = 0.02
+    metering.TICK_S = 0.02
+    point = Point(request)
+    folder = Path(request["cell"])
     if point.name == BEFORE_TELL:
         result_reporter.STOPPED_S = 5.0  # a busy host commits what is at its commit
     asking.open_store = lambda conn_id, create=True, **_: Held(request["url"], point, create)
-    asking.AirflowVariables = recurrence.AirflowVariables = lambda: Folder(Path(request["variables"]))  # type: ignore[assignment,misc]
+    asking.AirflowVariables = recurrence.AirflowVariables = lambda: Folder(
+        Path(request["variables"])
+    )  # type: ignore[assignment,misc]
     recurrence.ResultReporter = Watched  # type: ignore[misc]
     job = replace(JOB, **request.get("job", {}))
-    operator = ZeusTrainOperator(task_id="train", job=job, python_callable=train, op_kwargs={"point": point})
+    operator = ZeusTrainOperator(
+        task_id="train", job=job, python_callable=train, op_kwargs={"point": point}
+    )
     signal.signal(signal.SIGTERM, lambda *_: (point.release(), operator.on_kill()))
     value = operator.execute(context(request, operator))
     point.here(AFTER_TELL)

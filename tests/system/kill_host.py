@@ -1,10 +1,12 @@
-"""Trainings to be killed: forks one for each line of JSON on stdin, from a process that has Airflow loaded already.
+"""Trainings to be killed: forks one for each line of JSON on stdin,
+from a process that has Airflow loaded already.
 
-A line is ``{"cell": folder, "who": ..., "device": ..., "stage": ..., "env": {...}}``. ``trainer`` runs a plan without
-Airflow; ``task`` runs ``@task.zeus`` in a task process under Airflow's own supervisor, which is the forked process, and
-only the API server behind it is a stub; ``recurrence`` asks, trains and tells (death_training.py). At its stage the
-training writes ``<cell>/there`` and waits to be killed. The answer to a line is the pid of what was forked; whatever of
-it ends is collected.
+A line is ``{"cell": folder, "who": ..., "device": ..., "stage": ..., "env": {...}}``. ``trainer``
+runs a plan without Airflow; ``task`` runs ``@task.zeus`` in a task process under Airflow's own
+supervisor, which is the forked process, and only the API server behind it is a stub; ``recurrence``
+asks, trains and tells (death_training.py). At its stage the training writes ``<cell>/there`` and
+waits to be killed. The answer to a line is the pid of what was forked;
+whatever of it ends is collected.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ def train(run: Any) -> int:
             run.step()
             if not simulated:
                 time.sleep(0.001)
-            if run.progress.live._sweep.active and run.device.limit_w() < found_w and stage == "during profiling":
+            if (
+                run.progress.live._sweep.active
+                and run.device.limit_w() < found_w
+                and stage == "during profiling"
+            ):
                 wait_here(run, workers)
             if not run.progress.live._sweep.active:
                 break
@@ -54,7 +60,12 @@ def train(run: Any) -> int:
 
 def wait_here(run: Any, workers: list[int]) -> None:
     cell = Path(os.environ["ZEUS_CELL"])
-    said = {"pid": os.getpid(), "pgid": os.getpgid(0), "workers": workers, "limit_w": run.device.limit_w()}
+    said = {
+        "pid": os.getpid(),
+        "pgid": os.getpgid(0),
+        "workers": workers,
+        "limit_w": run.device.limit_w(),
+    }
     (cell / "there.new").write_text(json.dumps(said))
     (cell / "there.new").rename(cell / "there")
     while True:
@@ -72,7 +83,8 @@ def fork_worker() -> int:
 
 def feed_on_demand(role: str) -> None:
     """Once ``<cell>/eat-<role>`` is there, take memory until there is none."""
-    path, owner = Path(os.environ["ZEUS_CELL"]) / f"eat-{role}", os.getpid()
+    path = Path(os.environ["ZEUS_CELL"]) / f"eat-{role}"
+    owner = os.getpid()
 
     def eat() -> None:
         kept = []
@@ -107,7 +119,8 @@ def job(device: str) -> Any:
     from airflow_provider_zeus import ZeusJob
 
     simulated = device.startswith("simulated")
-    # until something is profiled the limit found stays in force; from then on none may be chosen that is the one found
+    # until something is profiled the limit found stays in force; from then on none may be chosen
+    # that is the one found
     found_w = [225.0] if os.environ["ZEUS_STAGE"] == "before profiling" else []
     return ZeusJob(
         batch_sizes=[32],
@@ -142,8 +155,20 @@ def as_supervisor(request: dict[str, Any]) -> None:
         from airflow.executors.workloads import TaskInstance  # type: ignore[assignment]
     dto: Any = TaskInstance
     feed_on_demand("supervisor")
-    known = {"task_id": "train", "dag_id": "kills", "run_id": "r", "try_number": 1, "map_index": -1, "id": uuid.uuid4()}
-    more = {"dag_version_id": uuid.uuid4(), "pool_slots": 1, "queue": "default", "priority_weight": 1}
+    known = {
+        "task_id": "train",
+        "dag_id": "kills",
+        "run_id": "r",
+        "try_number": 1,
+        "map_index": -1,
+        "id": uuid.uuid4(),
+    }
+    more = {
+        "dag_version_id": uuid.uuid4(),
+        "pool_slots": 1,
+        "queue": "default",
+        "priority_weight": 1,
+    }
     fields = {name: value for name, value in {**known, **more}.items() if name in dto.model_fields}
     client = Client(base_url=None, dry_run=True, token="", transport=httpx.MockTransport(api))
     run: Callable[..., int] = getattr(supervisor, "supervise_task", None) or supervisor.supervise
@@ -182,7 +207,9 @@ def api(request: Any) -> Any:
     if request.method == "GET":
         return httpx.Response(404, json={"detail": {"reason": "not_found", "message": "not here"}})
     return (
-        httpx.Response(204) if "state" in path or "heartbeat" in path else httpx.Response(200, json={"message": "ok"})
+        httpx.Response(204)
+        if "state" in path or "heartbeat" in path
+        else httpx.Response(200, json={"message": "ok"})
     )
 
 
@@ -192,7 +219,9 @@ def run(request: dict[str, Any]) -> None:
     out = os.open(f"{request['cell']}/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for descriptor in (1, 2):
         os.dup2(out, descriptor)
-    {"trainer": as_trainer, "task": as_supervisor, "recurrence": as_recurrence}[request["who"]](request)
+    {"trainer": as_trainer, "task": as_supervisor, "recurrence": as_recurrence}[request["who"]](
+        request
+    )
 
 
 def main() -> None:

@@ -23,7 +23,9 @@ measured = True  # set by conftest.py
 
 
 def within_s(promise_s: float) -> float:
-    """How long to wait for what is promised within some seconds: longer, where they are not measured."""
+    """How long to wait for what is promised within some seconds: longer,
+    where they are not measured.
+    """
     return promise_s if measured else promise_s + PATIENT_S
 
 
@@ -31,7 +33,11 @@ class Host:
     """The process from which trainings are forked."""
 
     def __init__(self, home: Path) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS", "CUDA"))}
+        environment = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS", "CUDA"))
+        }
         environment |= {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent),
@@ -40,7 +46,9 @@ class Host:
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
             "AIRFLOW__ZEUS__HEARTBEAT_S": "1",
             "AIRFLOW__ZEUS__LEASE_S": "5",
-            "LD_LIBRARY_PATH": f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}",
+            "LD_LIBRARY_PATH": (
+                f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+            ),
             "PYTHONPATH": str(ROOT),
             "PYTHONWARNINGS": "ignore",
             "ZEUS_POWERCAP": str(home / "powercap"),
@@ -73,7 +81,8 @@ class Host:
 class MemoryLimit:
     """A memory cgroup of the test's own, in which the kernel kills what asks for more."""
 
-    V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    V1 = Path("/sys/fs/cgroup/memory")
+    V2 = Path("/sys/fs/cgroup")
     BYTES = 64 * 2**20
 
     def __init__(self) -> None:
@@ -81,7 +90,9 @@ class MemoryLimit:
         self.path = (self.V1 if version_1 else self.V2) / f"zeus-test-{uuid.uuid4().hex}"
         self.path.mkdir()
         try:
-            (self.path / ("memory.limit_in_bytes" if version_1 else "memory.max")).write_text(str(self.BYTES))
+            (self.path / ("memory.limit_in_bytes" if version_1 else "memory.max")).write_text(
+                str(self.BYTES)
+            )
         except OSError:
             self.path.rmdir()
             raise
@@ -94,7 +105,12 @@ class MemoryLimit:
     def kills(self) -> int:
         """How many processes the kernel has killed in it."""
         files = (self.path / "memory.oom_control", self.path / "memory.events")
-        lines = [line.split() for file in files if file.exists() for line in file.read_text().splitlines()]
+        lines = [
+            line.split()
+            for file in files
+            if file.exists()
+            for line in file.read_text().splitlines()
+        ]
         return next(int(value) for name, value in lines if name == "oom_kill")
 
     def remove(self) -> None:

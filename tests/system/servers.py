@@ -1,4 +1,6 @@
-"""A whole Airflow on 127.0.0.1: api-server, scheduler with LocalExecutor and dag-processor, in a home of its own."""
+"""A whole Airflow on 127.0.0.1: api-server, scheduler with LocalExecutor and dag-processor,
+in a home of its own.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Site:
     """An Airflow that runs, and what its REST API can do to a task."""
 
     def __init__(self, url: str, home: Path, env: dict[str, str] | None = None) -> None:
-        self.api, self.home = Api(url), home
+        self.api = Api(url)
+        self.home = home
         self._env, self._running = env or {}, dict[str, subprocess.Popen[bytes]]()
 
     def start(self, name: str) -> None:
@@ -75,15 +78,24 @@ class Site:
         for name, server in self._running.items():
             if server.poll() is not None:
                 log = (self.home / f"{name}.log").read_text(errors="replace")
-                raise AssertionError(f"{name} ended with status {server.returncode}:\n{log[-3000:]}")
+                raise AssertionError(
+                    f"{name} ended with status {server.returncode}:\n{log[-3000:]}"
+                )
         health = self.api.healthy()
-        return all(health.get(p) == "healthy" for p in ("metadatabase", "scheduler", "dag_processor"))
+        return all(
+            health.get(p) == "healthy" for p in ("metadatabase", "scheduler", "dag_processor")
+        )
 
     def trigger(self, dag_id: str) -> str:
-        """Start a run; its id. Asked again where SQLite, which takes one writer at a time, made the server give up."""
+        """Start a run; its id.
+
+        Asked again where SQLite, which takes one writer at a time, made the server give up.
+        """
         for again in (True, True, False):
             try:
-                return str(self.api.post(f"dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+                return str(
+                    self.api.post(f"dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"]
+                )
             except DemoError as error:
                 if not again or "Database error" not in str(error):
                     raise
@@ -105,18 +117,29 @@ class Site:
 
     def clear(self, dag_id: str, run_id: str, task_ids: list[str], **options: bool) -> list[str]:
         """What the UI's "clear" does; the tasks that were cleared, or with ``dry_run`` would be."""
-        body = {"dry_run": False, "dag_run_id": run_id, "task_ids": task_ids, "only_failed": False, **options}
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": task_ids,
+            "only_failed": False,
+            **options,
+        }
         cleared = self.api.post(f"dags/{dag_id}/clearTaskInstances", body)["task_instances"]
         return sorted(ti["task_id"] for ti in cleared)
 
     def wait_for_run(self, dag_id: str, run_id: str, timeout_s: float = 80.0) -> str:
-        """State of a run that has ended. Asked for twice a second: each question keeps the api-server busy."""
+        """State of a run that has ended.
+
+        Asked for twice a second: each question keeps the api-server busy.
+        """
         over = lambda: self.run_state(dag_id, run_id) in ("success", "failed")  # noqa: E731
         wait_until(over, timeout_s, f"the end of {dag_id}", every_s=0.5)
         return self.run_state(dag_id, run_id)
 
 
-def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str, every_s: float = 0.1) -> float:
+def wait_until(
+    is_so: Callable[[], Any], timeout_s: float, what: str, every_s: float = 0.1
+) -> float:
     """Wait; seconds that it took. Fails when it never comes."""
     start_s = time.monotonic()
     while not is_so():
@@ -127,12 +150,16 @@ def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str, every_s: f
 
 @contextmanager
 def airflow(home: Path, **settings: str) -> Iterator[Site]:
-    """Servers over the DAG files in ``home/dags``; ``settings`` are environment variables of all of them."""
+    """Servers over the DAG files in ``home/dags``;
+    ``settings`` are environment variables of all of them.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     env = _environment(home, port) | settings
-    subprocess.run([*AIRFLOW, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [*AIRFLOW, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=120
+    )
     site = Site(f"http://127.0.0.1:{port}", home, env)
     try:
         for name in PARTS:
@@ -145,7 +172,9 @@ def airflow(home: Path, **settings: str) -> Iterator[Site]:
 
 def _environment(home: Path, port: int) -> dict[str, str]:
     url = f"http://127.0.0.1:{port}"
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS"))}
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW", "ZEUS"))
+    }
     return inherited | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__API__BASE_URL": url,

@@ -1,9 +1,11 @@
-"""Three jobs side by side for hundreds of recurrences, some of them killed: ``python -m tests.system.soak``.
+"""Three jobs side by side for hundreds of recurrences, some of them killed:
+``python -m tests.system.soak``.
 
-Each job has a process of its own that lives from the first recurrence to the last and runs them by ``dag.test()``; all
-share one trial log. About one in twelve is run by a process that gets SIGKILL at a random moment (seeded) of its
-training, so that its lease, its power limit and its guardian are left to the others. Nothing may pile up: memory, open
-files, threads and children of the three processes, open trials, records of limits. Exit status 1 where something does.
+Each job has a process of its own that lives from the first recurrence to the last and runs them by
+``dag.test()``; all share one run log. About one in twelve is run by a process that gets SIGKILL at
+a random moment (seeded) of its training, so that its lease, its power limit and its guardian are
+left to the others. Nothing may pile up: memory, open files, threads and children of the three
+processes, open trials, records of limits. Exit status 1 where something does.
 """
 
 from __future__ import annotations
@@ -34,20 +36,28 @@ from benchmarks.report import table_of
 
 JOBS = ("one", "two", "three")
 KILLED = 1 / 12
-HEARTBEAT_S, LEASE_S = 0.2, 1.0
+HEARTBEAT_S = 0.2
+LEASE_S = 1.0
 START_S = 300.0  # until a process that is to be killed has asked: on a busy host, too
-MOST_MIB, ANYWAY_MIB = 0.05, 8.0  # of memory that leaks: a recurrence; at once, however many there are
+# of memory that leaks: a recurrence; at once, however many there are
+MOST_MIB = 0.05
+ANYWAY_MIB = 8.0
 STAYS_MIB = 24.0  # and of all that stays besides, however it came
 WARM = 0.2  # of the recurrences, before the first figures: caches are filled
 EPOCH_S = "ZEUS_SOAK_EPOCH_S"  # how long an epoch of a job takes, in a process that is to be killed
-COLUMNS = {"job": "{job}", "recurrences": "{done}", "memory [MiB]": "{mib:.1f}", "open files": "{files}"}
+COLUMNS = {
+    "job": "{job}",
+    "recurrences": "{done}",
+    "memory [MiB]": "{mib:.1f}",
+    "open files": "{files}",
+}
 COLUMNS |= {"threads": "{threads}", "children": "{children}", "open trials": "{open}"}
 PARTS = 4  # of the others, with figures at the end of each
 
 
 # ---------------------------------------------------------------------- the driver
 def soak(folder: Path, recurrences: int, seed: int) -> int:
-    """Run the three processes; print what they and the trial log came to."""
+    """Run the three processes; print what they and the run log came to."""
     began_s = time.monotonic()
     each = math.ceil(recurrences / len(JOBS))
     workers = {name: _started(folder, name, each, seed) for name in JOBS}
@@ -59,14 +69,15 @@ def soak(folder: Path, recurrences: int, seed: int) -> int:
             worker.kill()
     written = {name: folder / name / "figures.jsonl" for name in JOBS}
     lines = {
-        name: list(map(json.loads, f.read_text().splitlines())) if f.exists() else [] for name, f in written.items()
+        name: list(map(json.loads, f.read_text().splitlines())) if f.exists() else []
+        for name, f in written.items()
     }
     said = [
         f"{name}: ended with {worker.returncode}, see {folder / name / 'out'}"
         for name, worker in workers.items()
         if worker.returncode
     ]
-    print(f"{recurrences} recurrences of {len(JOBS)} jobs on one trial log, seed {seed}.\n")
+    print(f"{recurrences} recurrences of {len(JOBS)} jobs on one run log, seed {seed}.\n")
     cells = [{"job": name, **f} for name, figures in lines.items() for f in figures]
     print("\n".join(table_of(COLUMNS, cells)))
     for name, figures in lines.items():
@@ -83,7 +94,8 @@ def _started(folder: Path, name: str, each: int, seed: int) -> subprocess.Popen[
     environment = {
         **os.environ,
         "AIRFLOW_HOME": str(home),
-        "MALLOC_ARENA_MAX": "2",  # else memory grows by an arena where threads meet, as they do on a busy host
+        # else memory grows by an arena where threads meet, as they do on a busy host
+        "MALLOC_ARENA_MAX": "2",
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
@@ -91,21 +103,39 @@ def _started(folder: Path, name: str, each: int, seed: int) -> subprocess.Popen[
         "AIRFLOW__ZEUS__STATE_DIR": str(home / "zeus"),
         "AIRFLOW__ZEUS__HEARTBEAT_S": str(HEARTBEAT_S),
         "AIRFLOW__ZEUS__LEASE_S": str(LEASE_S),
-        "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "sqlite", "host": str(folder / "zeus.db")}),
+        "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps(
+            {"conn_type": "sqlite", "host": str(folder / "zeus.db")}
+        ),
     }
-    command = [sys.executable, "-m", "tests.system.soak", "--worker", name, "--recurrences", str(each)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.system.soak",
+        "--worker",
+        name,
+        "--recurrences",
+        str(each),
+    ]
     with (home / "out").open("wb") as out:
-        return subprocess.Popen([*command, "--seed", str(seed)], env=environment, stdout=out, stderr=out)
+        return subprocess.Popen(
+            [*command, "--seed", str(seed)], env=environment, stdout=out, stderr=out
+        )
 
 
 def _piled_up(name: str, figures: list[dict[str, Any]]) -> Iterator[str]:
-    first, last = figures[0], figures[-1]
-    runs, stays = last["done"] - first["done"], last["mib"] - first["mib"]
+    first = figures[0]
+    last = figures[-1]
+    runs = last["done"] - first["done"]
+    stays = last["mib"] - first["mib"]
     grown = [after["mib"] - before["mib"] for before, after in itertools.pairwise(figures)]
-    leaks = len(grown) * min(grown)  # what leaks grows in each part; a cache that is filled grows in one
+    # what leaks grows in each part; a cache that is filled grows in one
+    leaks = len(grown) * min(grown)
     most = ANYWAY_MIB + MOST_MIB * runs
     if leaks > most or stays > STAYS_MIB + most:
-        yield f"{name}: {stays:.1f} MiB of memory stay after {runs} recurrences, {leaks:.1f} of them as a leak would"
+        yield (
+            f"{name}: {stays:.1f} MiB of memory stay after {runs} recurrences, {leaks:.1f} of them"
+            " as a leak would"
+        )
     for what in ("files", "threads"):
         if last[what] > first[what] + 2:
             yield f"{name}: {first[what]} {what} became {last[what]}"
@@ -114,7 +144,7 @@ def _piled_up(name: str, figures: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _left(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """What the trial log and the state folders hold at the end."""
+    """What the run log and the state folders hold at the end."""
     from airflow_provider_zeus.model.trial import State
     from airflow_provider_zeus.store.sql.store import SqlStore
 
@@ -126,7 +156,9 @@ def _left(folder: Path, lines: dict[str, list[dict[str, Any]]]) -> Iterator[str]
         log = store.trials(job_id)
         states = Counter(t.state.value for t in log)
         killed = lines[name][-1]["killed"] if lines[name] else 0
-        print(f"\n{name}: {len(log)} trials, {dict(states)}; {killed} recurrences were killed", end="")
+        print(
+            f"\n{name}: {len(log)} trials, {dict(states)}; {killed} recurrences were killed", end=""
+        )
         if [t.number for t in log] != list(range(1, len(log) + 1)):
             yield f"{name}: numbers are missing or there twice"
         if states[State.RUNNING.value]:
@@ -158,8 +190,11 @@ def work(name: str, recurrences: int, seed: int) -> None:
 
     db.initdb()
     dag = known_to_airflow(_dag(name))
-    chance, killed = random.Random(f"{seed} {name}"), 0
-    marks = {round(recurrences * (WARM + (1 - WARM) * part / PARTS)): part for part in range(PARTS + 1)}
+    chance = random.Random(f"{seed} {name}")
+    killed = 0
+    marks = {
+        round(recurrences * (WARM + (1 - WARM) * part / PARTS)): part for part in range(PARTS + 1)
+    }
     figures = Path(os.environ["AIRFLOW_HOME"]) / "figures.jsonl"
     for done in range(1, recurrences + 1):
         if chance.random() < KILLED:
@@ -168,16 +203,25 @@ def work(name: str, recurrences: int, seed: int) -> None:
             dag.test()
         if done in marks:
             with figures.open("a") as file:
-                file.write(json.dumps({"part": marks[done], "done": done, "killed": killed, **_figures(name)}) + "\n")
+                file.write(
+                    json.dumps(
+                        {"part": marks[done], "done": done, "killed": killed, **_figures(name)}
+                    )
+                    + "\n"
+                )
 
 
 def _killed(name: str, after_s: float) -> int:
-    """A recurrence in a process of its own that is killed so long after it has asked; whether it was still there.
+    """A recurrence in a process of its own that is killed so long after it has asked;
+    whether it was still there.
 
     Not in a forked child: Airflow's API of ``dag.test()`` is a thread, which would not come along.
     """
-    slow = {**os.environ, EPOCH_S: "2.0"}  # its training lasts for seconds, so that the kill meets it
-    child = subprocess.Popen([sys.executable, "-m", "tests.system.soak", "--worker", name, "--once"], env=slow)
+    # its training lasts for seconds, so that the kill meets it
+    slow = {**os.environ, EPOCH_S: "2.0"}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.system.soak", "--worker", name, "--once"], env=slow
+    )
     until_s = time.monotonic() + START_S
     while child.poll() is None and not _open_trials(name) and time.monotonic() < until_s:
         time.sleep(0.02)
@@ -200,7 +244,8 @@ def _figures(name: str) -> dict[str, Any]:
     import gc
 
     gc.collect()
-    with suppress(AttributeError, OSError):  # the C library's own: what is free goes back to the system
+    # the C library's own: what is free goes back to the system
+    with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
     time.sleep(0.5)  # a guardian ends after its trainer
     me = psutil.Process()

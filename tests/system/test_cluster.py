@@ -1,31 +1,57 @@
-"""A cluster of real processes, one worker of which is killed in the middle: nothing is lost or counted twice."""
+"""A cluster of real processes, one worker of which is killed in the middle:
+nothing is lost or counted twice.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 
 from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.store.sql.store import Store
 from demo import processes
+from demo.api import part
 from demo.cluster.__main__ import drawn, report, running, saved, weeks
 from demo.cluster.scenario import Played, Where, play
 from demo.cluster.servers import Cluster
 from demo.cluster.settings import GPUS, JOBS, SLICES, job_id
+from tests.system.servers import wait_until
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 RUNS = 2
 
 
+def run_plain(cluster: Cluster) -> None:
+    """Run the DAG that does not know Zeus to its end, on Celery's workers."""
+    api = cluster.api
+    run_id = api.post("dags/cluster_plain/dagRuns", {"logical_date": None})["dag_run_id"]
+    path = f"dags/cluster_plain/dagRuns/{part(run_id)}"
+    wait_until(lambda: api.get(path)["state"] == "success", 180, "the plain DAG", every_s=1.0)
+
+
+def plain_rows(store: Store) -> list[Trial]:
+    """The rows of its tasks that have ended: Airflow has their state a moment before."""
+    rows = store.trials("cluster_plain.work")
+    return [row for row in rows if row.state is not State.RUNNING]
+
+
 class Happened:
     """What the cluster left, read while it was up."""
 
-    def __init__(self, cluster: Cluster, played: Played, log: dict[str, list[Trial]], wrong: list[str]) -> None:
-        self.cluster, self.played, self.log, self.wrong = cluster, played, log, wrong
+    plain: Sequence[Trial] = ()
+
+    def __init__(
+        self, cluster: Cluster, played: Played, log: dict[str, list[Trial]], wrong: list[str]
+    ) -> None:
+        self.cluster = cluster
+        self.played = played
+        self.log = log
+        self.wrong = wrong
         self.tries = _tries(cluster, played)
         self.drawn_j, self.saved = drawn(cluster.site), saved(cluster.site, played)
 
@@ -53,9 +79,12 @@ def happened(tmp_path_factory: pytest.TempPathFactory) -> Happened:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "RECORD", folder / "processes.json")
         with running(folder) as (cluster, store):
+            run_plain(cluster)
             played = play(cluster, store, RUNS, weeks(RUNS))
+            wait_until(lambda: len(plain_rows(store)) == 2, 60, "the rows of the plain tasks")
             log = {job: store.trials(job_id(job)) for job in JOBS}
             found = Happened(cluster, played, log, report(cluster, store, played))
+            found.plain = plain_rows(store)
     return found
 
 
@@ -63,10 +92,25 @@ def test_the_demo_itself_finds_nothing_wrong(happened: Happened) -> None:
     assert happened.wrong == []
 
 
+def test_a_plain_task_on_celery_is_measured_from_outside(happened: Happened) -> None:
+    assert {row.origin.map_index for row in happened.plain} == {0, 1}
+    for row in happened.plain:
+        assert row.is_outside
+        assert (row.state, row.reason) == (State.DONE, None)
+        assert (row.observation.energy_j or 0.0) >= 7.0 * 1.5 * 0.9
+
+
 def test_every_recurrence_keeps_one_model(happened: Happened) -> None:
-    expected = {(job, run, index) for job in JOBS for run in happened.played.runs[job] for index in range(SLICES)}
+    expected = {
+        (job, run, index)
+        for job in JOBS
+        for run in happened.played.runs[job]
+        for index in range(SLICES)
+    }
     assert len(expected) == len(JOBS) * RUNS * SLICES
-    assert Counter(where for where, t in happened.attempts() if t.state.kept_model) == dict.fromkeys(expected, 1)
+    assert Counter(
+        where for where, t in happened.attempts() if t.state.kept_model
+    ) == dict.fromkeys(expected, 1)
     assert happened.saved == expected
     assert set(happened.played.states.values()) == {"success"}
 
@@ -88,7 +132,11 @@ def test_what_the_killed_worker_trained_was_trained_again(happened: Happened) ->
         assert dead.state is State.ABANDONED
         assert (dead.observation.energy_j or 0) >= (before.observation.energy_j or 0)
         assert (dead.observation.epochs or 0) >= (before.observation.epochs or 0) > 0
-        where = (dead.job_id.removeprefix("cluster_").removesuffix(".train"), dead.origin.run_id, dead.origin.map_index)
+        where = (
+            dead.job_id.removeprefix("cluster_").removesuffix(".train"),
+            dead.origin.run_id,
+            dead.origin.map_index,
+        )
         state, tries = happened.tries[where]
         (kept,) = [t for at, t in happened.attempts() if at == where and t.state.kept_model]
         assert (state, tries) == ("success", kept.origin.try_number)
@@ -110,7 +158,12 @@ def test_runs_of_a_job_overlapped_and_slices_trained_at_once(happened: Happened)
     overlaps = 0
     for trials in happened.log.values():
         spans = [(t.opened_at, t.closed_at or 0.0, t.origin) for t in trials]
-        together = [(a, b) for i, (s, e, a) in enumerate(spans) for s2, e2, b in spans[:i] if s < e2 and s2 < e]
+        together = [
+            (a, b)
+            for i, (s, e, a) in enumerate(spans)
+            for s2, e2, b in spans[:i]
+            if s < e2 and s2 < e
+        ]
         overlaps += sum(a.run_id != b.run_id or a.map_index != b.map_index for a, b in together)
         decided = [t.asked_after_seq for t in trials]
         assert min(decided) == 0 and max(decided) > 0  # noqa: PT018

@@ -1,7 +1,9 @@
-"""Every fault at every point of a recurrence, on SQLite and PostgreSQL: the training dies or goes on, nothing is lost.
+"""Every fault at every point of a recurrence, on SQLite and PostgreSQL:
+the training dies or goes on, nothing is lost.
 
-The cells of a run are played side by side; each test looks at one. What was seen is written down as JSON lines in
-``$ZEUS_DEATH_TABLE`` where that is set: ``python -m tests.system.death_table`` makes the table of it.
+The cells of a run are played side by side; each test looks at one. What was seen is written down as
+JSON lines in ``$ZEUS_DEATH_TABLE`` where that is set:
+``python -m tests.system.death_table`` makes the table of it.
 """
 
 from __future__ import annotations
@@ -35,13 +37,16 @@ class Matrix:
     """Plays the cells that this test run has selected, a few at a time."""
 
     def __init__(self, folder: Path, admin_url: str | None, selected: list[Cell]) -> None:
-        self._folder, self._admin_url = folder, admin_url
+        self._folder = folder
+        self._admin_url = admin_url
         self._host = Host(folder / "airflow")
         self._pasts = pasts(folder, admin_url)
         self._file, self._name = self._pasts.__enter__()
         self._copying = Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE)
-        self._played: dict[Cell, Future[Outcome]] = {cell: self._pool.submit(self._play, cell) for cell in selected}
+        self._played: dict[Cell, Future[Outcome]] = {
+            cell: self._pool.submit(self._play, cell) for cell in selected
+        }
 
     def outcome(self, cell: Cell) -> Outcome:
         """Of one cell. Raises AssertionError where something did not hold."""
@@ -71,20 +76,25 @@ class Matrix:
         if cell.store == "sqlite":
             return SqliteLog(folder, self._file)
         assert self._admin_url
-        with self._copying:  # PostgreSQL copies a database for one at a time, and alembic migrates one
+        # PostgreSQL copies a database for one at a time, and alembic migrates one
+        with self._copying:
             if cell.store == "silent":
                 return OwnLog()
             return PostgresLog(self._admin_url, f"zeus_{folder.name}", self._name)
 
 
 @pytest.fixture(scope="module")
-def matrix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+def matrix(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Matrix]:
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
     items = [item for item in request.session.items if item.path == request.path]
     params = [item.callspec.params for item in items if hasattr(item, "callspec")]
     selected = [given["cell"] for given in params if "cell" in given]
-    postgres = request.getfixturevalue("postgres") if any(c.store != "sqlite" for c in selected) else None
+    postgres = (
+        request.getfixturevalue("postgres") if any(c.store != "sqlite" for c in selected) else None
+    )
     shared = "PYTEST_XDIST_WORKER" in os.environ  # nobody knows which of them are this worker's
     matrix = Matrix(tmp_path_factory.mktemp("death"), postgres, [] if shared else selected)
     yield matrix
@@ -97,7 +107,10 @@ def no_memory_limit() -> str | None:
     try:
         MemoryLimit().remove()
     except OSError as error:
-        return f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want of memory"
+        return (
+            f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want of"
+            " memory"
+        )
     return None
 
 
@@ -120,13 +133,21 @@ IN_A_CHECK = {  # each fault and each store; all of them nightly, with their sec
 @pytest.mark.parametrize(
     "cell",
     [
-        pytest.param(c, id=f"{c.store}-{c.fault}-{c.point}", marks=pytest.mark.slow if c in IN_A_CHECK else ())
+        pytest.param(
+            c,
+            id=f"{c.store}-{c.fault}-{c.point}",
+            marks=pytest.mark.slow if c in IN_A_CHECK else (),
+        )
         for c in cells()
     ],
 )
-def test_nothing_is_lost_or_counted_twice(matrix: Matrix, no_memory_limit: str | None, cell: Cell) -> None:
+def test_nothing_is_lost_or_counted_twice(
+    matrix: Matrix, no_memory_limit: str | None, cell: Cell
+) -> None:
     if cell.fault == "memory limit" and no_memory_limit:
-        note(Outcome(cell.store, cell.fault, cell.point, state=NOT_HERE + no_memory_limit).to_dict())
+        note(
+            Outcome(cell.store, cell.fault, cell.point, state=NOT_HERE + no_memory_limit).to_dict()
+        )
         pytest.skip(no_memory_limit)
     seen = matrix.outcome(cell)
     note(seen.to_dict())
@@ -136,7 +157,8 @@ def test_a_death_under_a_clock_that_went_back_is_closed_by_the_next_try(tmp_path
     """Its lease lies an hour ahead, which no living run's does."""
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
-    host, past = Host(tmp_path / "airflow"), pasts(tmp_path, None)
+    host = Host(tmp_path / "airflow")
+    past = pasts(tmp_path, None)
     log = SqliteLog(made(tmp_path / "cell"), past.__enter__()[0])
     try:
         first = Start(host, tmp_path / "cell", log, tmp_path / "variables", stage="between epochs")
@@ -181,9 +203,11 @@ def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path
     """Both are gone when the training ends; the next run tells it."""
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
-    host, past = Host(tmp_path / "airflow"), pasts(tmp_path, None)
+    host = Host(tmp_path / "airflow")
+    past = pasts(tmp_path, None)
     log = SqliteLog(made(tmp_path / "cell"), past.__enter__()[0])
-    variables, state_dir = tmp_path / "variables", tmp_path / "cell" / "state"
+    variables = tmp_path / "variables"
+    state_dir = tmp_path / "cell" / "state"
     try:
         first = Start(host, tmp_path / "cell", log, variables, stage="between epochs")
         first.there()
@@ -208,11 +232,15 @@ def test_what_neither_the_store_nor_airflow_takes_waits_in_a_file(tmp_path: Path
         past.__exit__(None, None, None)
 
 
-def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp_path: Path) -> None:
+def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(
+    tmp_path: Path,
+) -> None:
     """Its cost waits in a file, for no API is asked on the way out; the next run tells it."""
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
-    host, log, variables = Host(tmp_path / "airflow"), OwnLog(), tmp_path / "variables"
+    host = Host(tmp_path / "airflow")
+    log = OwnLog()
+    variables = tmp_path / "variables"
     state_dir = tmp_path / "cell" / "state"
     try:
         first = Start(host, tmp_path / "cell", log, variables, stage="between epochs")
@@ -237,26 +265,39 @@ def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(tmp
         log.end()
 
 
-@pytest.mark.parametrize(("sizes", "third"), [([32], "32"), ([32, 64], "64")], ids=["the only size", "of two sizes"])
+@pytest.mark.parametrize(
+    ("sizes", "third"), [([32], "32"), ([32, 64], "64")], ids=["the only size", "of two sizes"]
+)
 def test_a_size_at_which_two_runs_in_a_row_were_killed_is_left_where_there_is_another(
     tmp_path: Path, sizes: list[int], third: str
 ) -> None:
     """As where it does not fit into the host's memory: the kernel's kill has no words."""
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
-    host, past = Host(tmp_path / "airflow"), pasts(tmp_path, None)
+    host = Host(tmp_path / "airflow")
+    past = pasts(tmp_path, None)
     log = SqliteLog(made(tmp_path / "cell"), past.__enter__()[0])
     job = {"job_id": "dies", "batch_sizes": sizes}
     try:
         for n in (1, 2):
             asks = {"ti_id": f"dies-{n}", "run_id": f"dies-{n}", "job": job}
-            start = Start(host, tmp_path / str(n), log, tmp_path / "variables", stage="between epochs", **asks)
+            start = Start(
+                host, tmp_path / str(n), log, tmp_path / "variables", stage="between epochs", **asks
+            )
             start.there()
             os.kill(start.pid, signal.SIGKILL)
             start.ended()
             start.limit_back()
             time.sleep(LEASE_S + 0.2)
-        last = Start(host, tmp_path / "3", log, tmp_path / "variables", ti_id="dies-3", run_id="dies-3", job=job)
+        last = Start(
+            host,
+            tmp_path / "3",
+            log,
+            tmp_path / "variables",
+            ti_id="dies-3",
+            run_id="dies-3",
+            job=job,
+        )
         last.ended(20)
         assert last.value() == third, last.said()
         store = log.readers()

@@ -1,4 +1,5 @@
-"""Death under a real scheduler: every fault once during training, SIGKILL at every point, and what Airflow itself does.
+"""Death under a real scheduler: every fault once during training, SIGKILL at every point,
+and what Airflow itself does.
 
 Cells are DAG runs of one site, a few at a time; three of them are of a site with CeleryExecutor.
 """
@@ -47,11 +48,14 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 class AirflowMatrix:
     """Plays the cells of one executor that this test run has selected."""
 
-    def __init__(self, site: Site, work: Path, selected: list[AirflowCell], deliver: Callable[[str], None]) -> None:
+    def __init__(
+        self, site: Site, work: Path, selected: list[AirflowCell], deliver: Callable[[str], None]
+    ) -> None:
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._with = pasts(work, None)
         self._past = self._with.__enter__()[0]
-        self._args, self._selected = (site, work, deliver), selected
+        self._args = (site, work, deliver)
+        self._selected = selected
         self._played: dict[AirflowCell, Future[AirflowOutcome]] = {
             cell: self._pool.submit(self._play, cell) for cell in selected if cell.fault != ALONE
         }
@@ -90,7 +94,8 @@ def prepared(home: Path, selected: list[AirflowCell]) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "AIRFLOW__CORE__PARALLELISM": str(AT_ONCE + 1),
-        "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "20",  # after 3 Airflow ends the task, before the 30 s are over
+        # after 3 Airflow ends the task, before the 30 s are over
+        "AIRFLOW__WORKERS__MAX_FAILED_HEARTBEATS": "20",
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
         "AIRFLOW__ZEUS__HEARTBEAT_S": f"{HEARTBEAT_S:g}",
         "AIRFLOW__ZEUS__LEASE_S": f"{LEASE_S:g}",
@@ -102,12 +107,18 @@ def prepared(home: Path, selected: list[AirflowCell]) -> dict[str, str]:
 
 @contextmanager
 def local(home: Path, selected: list[AirflowCell]) -> Iterator[AirflowMatrix]:
-    """One host with LocalExecutor; Airflow's own database is PostgreSQL, whose writers do not wait for each other."""
+    """One host with LocalExecutor; Airflow's own database is PostgreSQL,
+    whose writers do not wait for each other.
+    """
     with server() as admin, empty_database(admin) as metadata, ExitStack() as stack:
         conn = metadata.replace("postgresql://", "postgresql+psycopg2://")
         settings = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": conn} | prepared(home, selected)
         site = stack.enter_context(airflow(home, **settings))
-        wait_until(lambda: all(site.api.get(f"dags/{c.dag_id}") is not None for c in selected), 60, "the DAGs")
+        wait_until(
+            lambda: all(site.api.get(f"dags/{c.dag_id}") is not None for c in selected),
+            60,
+            "the DAGs",
+        )
         matrix = AirflowMatrix(site, home / "work", selected, lambda dag_id: None)
         try:
             yield matrix
@@ -147,7 +158,9 @@ def cluster(folder: Path, selected: list[AirflowCell]) -> Iterator[AirflowMatrix
         try:
             running.start()
             site = Site(running.site.url, folder)
-            matrix = AirflowMatrix(site, folder / "work", selected, lambda dag_id: deliver(running.site, dag_id))
+            matrix = AirflowMatrix(
+                site, folder / "work", selected, lambda dag_id: deliver(running.site, dag_id)
+            )
             try:
                 yield matrix
             finally:
@@ -157,7 +170,9 @@ def cluster(folder: Path, selected: list[AirflowCell]) -> Iterator[AirflowMatrix
 
 
 def deliver(site: ClusterSite, dag_id: str) -> None:
-    """What Celery does where a message was not acknowledged in time: it goes back to the queue as it came."""
+    """What Celery does where a message was not acknowledged in time:
+    it goes back to the queue as it came.
+    """
     import redis
 
     with redis.Redis(host="127.0.0.1", port=site.redis_port, password=site.password) as broker:
@@ -167,11 +182,15 @@ def deliver(site: ClusterSite, dag_id: str) -> None:
         broker.lpush("default", json.dumps(message))
     received = f"[{message['headers']['id']}] received"
     logs = list(site.logs.glob("worker-*.log"))
-    wait_until(lambda: sum(log.read_text().count(received) for log in logs) == 2, 30, "the second delivery")
+    wait_until(
+        lambda: sum(log.read_text().count(received) for log in logs) == 2, 30, "the second delivery"
+    )
 
 
 @pytest.fixture(scope="module")
-def matrices(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+def matrices(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, object]]:
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
     items = [item for item in request.session.items if item.path == request.path]
@@ -193,15 +212,26 @@ def matrices(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.mark.parametrize(
-    "cell", sorted(CELLS, key=lambda c: (c.executor == CELERY, c.fault == ALONE)), ids=lambda c: c.dag_id
+    "cell",
+    sorted(CELLS, key=lambda c: (c.executor == CELERY, c.fault == ALONE)),
+    ids=lambda c: c.dag_id,
 )
-def test_airflow_and_the_log_agree(matrices: Callable[[str], AirflowMatrix], cell: AirflowCell) -> None:
+def test_airflow_and_the_log_agree(
+    matrices: Callable[[str], AirflowMatrix], cell: AirflowCell
+) -> None:
     if cell.fault == "memory limit":
         try:
             MemoryLimit().remove()
         except OSError as error:
-            why = f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want of memory"
-            note(AirflowOutcome(cell.fault, cell.point, cell.executor, state=NOT_HERE + why).to_dict())
+            why = (
+                f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want"
+                " of memory"
+            )
+            note(
+                AirflowOutcome(
+                    cell.fault, cell.point, cell.executor, state=NOT_HERE + why
+                ).to_dict()
+            )
             pytest.skip(why)
     seen = matrices(cell.executor).outcome(cell)
     note(seen.to_dict())

@@ -1,4 +1,6 @@
-"""Out of memory, from the training to the next decision; and that nothing of ours listens to Airflow's events."""
+"""Out of memory, from the training to the next decision;
+and that what listens to Airflow's events raises nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ from airflow_provider_zeus.optimizer.policy import prior
 from tests.integration.conftest import run_dag  # noqa: F401
 from tests.integration.jobs import EPOCHS, job, log_of, loop, save, saves_of
 
+MARK = "airflow_impl"  # what pluggy sets at a hook of Airflow
+
 
 class OutOfMemoryError(RuntimeError):
     """As torch raises it, with its name and its words."""
 
 
 def dag_of(name: str, spec: ZeusJob, fits: Any, **task_kwargs: Any) -> DAG:
-    """A training that runs out of memory in its second epoch where ``fits(batch size)`` is not so."""
+    """A training that runs out of memory in its second epoch where ``fits(batch size)`` is not
+    so.
+    """
     with DAG(name, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
 
         @task.zeus(spec, **task_kwargs)
@@ -58,7 +64,11 @@ def test_the_same_task_goes_on_with_another_batch_size(run_dag: Any) -> None:  #
     assert all(len(saves_of(r.run_id)) == 1 for r in runs), "one model of each run"
     first, full, kept, *later = log_of("death_explores.train")
     assert (first.batch_size, first.state.value) == (32, "converged")
-    assert (full.batch_size, full.state.value, full.observation.out_of_memory) == (16, "failed", True)
+    assert (full.batch_size, full.state.value, full.observation.out_of_memory) == (
+        16,
+        "failed",
+        True,
+    )
     assert (full.reason or "").startswith("OutOfMemoryError: CUDA")
     assert (full.observation.energy_j or 0) > 0, "it counts in the ledger"
     assert (kept.key.ti_id, kept.batch_size, kept.state.value) == (full.key.ti_id, 32, "converged")
@@ -67,7 +77,9 @@ def test_the_same_task_goes_on_with_another_batch_size(run_dag: Any) -> None:  #
     model = full.observation.device_model or ""
     assert belief.infeasible(model) == {16}
     assert belief.infeasible("another GPU") == frozenset()
-    assert {b for _, b, _ in (*belief.converged, *belief.stopped)} == {32, 64}, "it taught no epochs"
+    assert {b for _, b, _ in (*belief.converged, *belief.stopped)} == {32, 64}, (
+        "it taught no epochs"
+    )
 
 
 def test_at_the_default_the_same_task_goes_on_with_the_nearest_smaller_size(run_dag: Any) -> None:  # noqa: F811
@@ -76,13 +88,21 @@ def test_at_the_default_the_same_task_goes_on_with_the_nearest_smaller_size(run_
     assert dag_run.state == "success"
     assert saves_of(dag_run.run_id) == [16]
     full, kept = log_of("death_default.train")
-    assert (full.batch_size, full.state.value, full.observation.out_of_memory) == (32, "failed", True)
+    assert (full.batch_size, full.state.value, full.observation.out_of_memory) == (
+        32,
+        "failed",
+        True,
+    )
     assert (kept.key.ti_id, kept.key.attempt) == (full.key.ti_id, 2)
     assert (kept.batch_size, kept.state.value) == (16, "converged")
-    assert belief_of("death_default.train", job()).infeasible(full.observation.device_model or "") == {32}
+    assert belief_of("death_default.train", job()).infeasible(
+        full.observation.device_model or ""
+    ) == {32}
 
 
-def test_what_stands_in_may_not_fit_either_and_the_next_try_takes_the_next_smaller(run_dag: Any) -> None:  # noqa: F811
+def test_what_stands_in_may_not_fit_either_and_the_next_try_takes_the_next_smaller(
+    run_dag: Any,  # noqa: F811  a fixture
+) -> None:
     spec = job(batch_sizes=[8, 16, 32], default_batch_size=32)
     dag = dag_of("death_twice", spec, lambda b: b == 8, retries=2, retry_delay=timedelta(0))
     dag_run = run_dag(dag)
@@ -110,10 +130,42 @@ def test_in_a_second_attempt_it_says_nothing_of_the_batch_size(run_dag: Any) -> 
     assert belief_of("death_second.train", spec).too_large == frozenset()
 
 
-@pytest.mark.parametrize("group", ["airflow.plugins", "apache_airflow_provider"])
-def test_nothing_of_ours_listens_to_airflows_events(group: str) -> None:
-    """A listener that raises would block DAG runs; a lease and the next question do what it could do."""
+def entry_of(group: str) -> Any:
+    """What this package has in a group of entry points."""
     (found,) = [entry for entry in entry_points(group=group) if "zeus" in entry.value]
-    loaded = found.load()
-    listeners = loaded.listeners if group == "airflow.plugins" else loaded().get("listeners", [])
-    assert list(listeners) == []
+    return found.load()
+
+
+@pytest.mark.parametrize("names_tasks", ["", " , ", "!left_out"])
+def test_nothing_of_ours_listens_to_airflows_events_unless_tasks_are_to_be_measured(
+    monkeypatch: pytest.MonkeyPatch, names_tasks: str
+) -> None:
+    """A listener that raises would block DAG runs;
+    a lease and the next question do what it could do.
+    """
+    monkeypatch.setenv("AIRFLOW__ZEUS__MEASURE", names_tasks)
+    provider_info = entry_of("apache_airflow_provider")()
+    assert list(entry_of("airflow.plugins")().listeners) == []
+    assert list(provider_info.get("listeners", [])) == []
+
+
+def test_what_listens_where_tasks_are_measured_raises_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It hears of a task and of its process alone, never of a DAG run."""
+    monkeypatch.setenv("AIRFLOW__ZEUS__MEASURE", "*")
+    (listener,) = entry_of("airflow.plugins")().listeners
+    hooks = {name for name in dir(listener) if getattr(getattr(listener, name), MARK, None)}
+    assert hooks == {
+        "on_task_instance_running",
+        "on_task_instance_success",
+        "on_task_instance_skipped",
+        "on_task_instance_failed",
+        "before_stopping",
+    }
+    broken = object()  # each attribute that is read of it is an error
+    listener.on_task_instance_running(None, broken)
+    listener.on_task_instance_success(None, broken)
+    listener.on_task_instance_skipped(None, broken)
+    listener.on_task_instance_failed(None, broken, ValueError("of the task"))
+    listener.before_stopping(broken)

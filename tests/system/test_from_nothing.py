@@ -1,8 +1,10 @@
-"""The first two commands of the README, from the built wheel, in a new environment of each Python that is found.
+"""The first two commands of the README, from the built wheel,
+in a new environment of each Python that is found.
 
-``pip install`` takes what the package index has today, not our constraints: as a new user gets it. Then
-``airflow standalone``, ``airflow zeus demo``, and the page's answer. What is compared with the promise of three minutes
-is CPU time, which is the same on a busy machine: as many seconds as one core has in that time.
+``pip install`` takes what the package index has today, not our constraints: as a new user gets it.
+Then ``airflow standalone``, ``airflow zeus demo``, and the page's answer. What is compared with the
+promise of three minutes is CPU time, which is the same on a busy machine:
+as many seconds as one core has in that time.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ import pytest
 from tests.system.test_wheel import ROOT, _environment, _run
 
 MINORS = (11, 12, 13, 14)  # of the Pythons that we and Airflow claim
-RUNS_ON_THE_PAGE, MOST_S = 5, 180.0
+RUNS_ON_THE_PAGE = 5
+MOST_S = 180.0
 START_S = 400.0  # on a busy machine; an idle one needs a minute
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1500)]
@@ -36,7 +39,10 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1500)]
 
 def python_of(minor: int) -> str | None:
     """A Python 3.minor: this one, one on the PATH, or one of pyenv."""
-    found = [shutil.which(f"python3.{minor}"), *map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))]
+    found = [
+        shutil.which(f"python3.{minor}"),
+        *map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")),
+    ]
     if sys.version_info[:2] == (3, minor):
         found.insert(0, sys.executable)
     code = f"import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, {minor}))"
@@ -53,7 +59,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run(
         sys.executable,
         "-c",
-        f"import os; os.chdir({str(ROOT)!r}); from hatchling import build; build.build_wheel({str(out)!r})",
+        f"import os; os.chdir({str(ROOT)!r}); from hatchling import build;"
+        f" build.build_wheel({str(out)!r})",
     )
     (built,) = out.glob("*.whl")
     return built
@@ -66,9 +73,12 @@ class Standalone:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.url, self.home = f"http://127.0.0.1:{port}", home
+        self.url = f"http://127.0.0.1:{port}"
+        self.home = home
         self.env = _environment(
-            PATH=os.pathsep.join([str(_without_log_servers(venv, home)), str(venv / "bin"), os.environ["PATH"]]),
+            PATH=os.pathsep.join(
+                [str(_without_log_servers(venv, home)), str(venv / "bin"), os.environ["PATH"]]
+            ),
             AIRFLOW_HOME=str(home),
             AIRFLOW__API__HOST="127.0.0.1",
             AIRFLOW__API__PORT=str(port),
@@ -78,7 +88,12 @@ class Standalone:
         )
         with (home / "standalone.log").open("wb") as out:
             self.process = subprocess.Popen(
-                ["airflow", "standalone"], env=self.env, cwd=home, stdout=out, stderr=out, start_new_session=True
+                ["airflow", "standalone"],
+                env=self.env,
+                cwd=home,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
             )
 
     def demo(self, *arguments: str) -> subprocess.Popen[str]:
@@ -103,7 +118,9 @@ class Standalone:
             ask = urllib.request.Request(f"{self.url}/auth/token", json.dumps(user).encode(), kind)
             with opener.open(ask, timeout=60) as answer:
                 login = {"Authorization": f"Bearer {json.load(answer)['access_token']}"}
-            costs = urllib.request.Request(f"{self.url}/zeus/api/dags/zeus_demo/costs", headers=login)
+            costs = urllib.request.Request(
+                f"{self.url}/zeus/api/dags/zeus_demo/costs", headers=login
+            )
             with opener.open(costs, timeout=60) as answer:
                 runs: list[dict[str, Any]] = json.load(answer).get("rows", [])
             return runs
@@ -132,7 +149,9 @@ def cpu_s_of(*roots: int) -> float:
 
 
 def _without_log_servers(venv: Path, home: Path) -> Path:
-    """A folder with an ``airflow`` that starts no log server: those listen on all addresses of this machine."""
+    """A folder with an ``airflow`` that starts no log server:
+    those listen on all addresses of this machine.
+    """
     folder = home / "bin"
     folder.mkdir(parents=True)
     airflow = folder / "airflow"
@@ -153,7 +172,8 @@ def standalone(
     python = python_of(request.param)
     if python is None:
         pytest.skip(f"no Python 3.{request.param} with venv is on the PATH or in ~/.pyenv/versions")
-    begun_s, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun_s = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     _run(python, "-m", "venv", tmp_path / "venv")
     _run(tmp_path / "venv/bin/python", "-m", "pip", "install", "--quiet", "--no-input", wheel)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -165,7 +185,9 @@ def standalone(
         servers.stop()
 
 
-@pytest.mark.parametrize("standalone", MINORS, indirect=True, ids=[f"3.{minor}" for minor in MINORS])
+@pytest.mark.parametrize(
+    "standalone", MINORS, indirect=True, ids=[f"3.{minor}" for minor in MINORS]
+)
 def test_five_runs_are_on_the_page_within_three_minutes(
     standalone: tuple[Standalone, float, float], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,7 +200,8 @@ def test_five_runs_are_on_the_page_within_three_minutes(
         assert time.monotonic() < deadline_s, (servers.home / "standalone.log").read_text()[-5000:]
         time.sleep(5)  # each look makes the api-server work
         found = [run for run in servers.runs_on_the_page() if run["state"] != "running"]
-    cpu_s, wall_s = installed_s + cpu_s_of(servers.process.pid, demo.pid), time.monotonic() - begun_s
+    cpu_s = installed_s + cpu_s_of(servers.process.pid, demo.pid)
+    wall_s = time.monotonic() - begun_s
     said, _ = demo.communicate(timeout=120)
     with capsys.disabled():
         took = f"{cpu_s:.0f} CPU s, {installed_s:.0f} of them to install; {wall_s:.0f} s"

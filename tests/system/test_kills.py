@@ -1,4 +1,6 @@
-"""Every way for a training to die, at every stage: the limit found is back within 2 s, and nothing stays behind."""
+"""Every way for a training to die, at every stage: the limit found is back within 2 s,
+and nothing stays behind.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,15 @@ STAGES = ["before profiling", "during profiling", "between epochs", "after the l
 HOWS = ["SIGTERM", "SIGKILL", "memory limit", "container's memory limit"]
 WHOS = ["trainer", "task", "supervisor"]
 DEVICES = ["fake NVML", "simulated"]
-CELLS = [(who, how, stage, device) for who in WHOS for how in HOWS for stage in STAGES for device in DEVICES]
-IN_A_CHECK = {  # each of whom, how, when and of which GPU once; all of them nightly, with their seconds
+CELLS = [
+    (who, how, stage, device)
+    for who in WHOS
+    for how in HOWS
+    for stage in STAGES
+    for device in DEVICES
+]
+# each of whom, how, when and of which GPU once; all of them nightly, with their seconds
+IN_A_CHECK = {
     ("task", "SIGTERM", "during profiling", "fake NVML"),
     ("trainer", "SIGKILL", "between epochs", "fake NVML"),
     ("supervisor", "SIGKILL", "between epochs", "fake NVML"),
@@ -60,7 +69,10 @@ def memory_limit() -> Iterator[Callable[[], MemoryLimit]]:
         try:
             made.append(MemoryLimit())
         except OSError as error:
-            pytest.skip(f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want of memory")
+            pytest.skip(
+                f"no memory cgroup may be made here ({error}), so the kernel cannot kill for want"
+                " of memory"
+            )
         return made[-1]
 
     yield make
@@ -78,11 +90,14 @@ class Cell:
         self.env = env = {"AIRFLOW__ZEUS__STATE_DIR": str(self.state_dir), "ZEUS_TEST": self.mark}
         if device == "simulated":
             name = "simulated:v100/bert_sa"
-            self.gpu = SimulatedGpu("v100", load="bert_sa", state_file=self.state_dir / "simulated-v100-bert_sa.gpu")
+            self.gpu = SimulatedGpu(
+                "v100", load="bert_sa", state_file=self.state_dir / "simulated-v100-bert_sa.gpu"
+            )
             self.gpu.set_limit_w(FOUND_W)
             self.limit_w = self.gpu.limit_w
         else:
-            name, self.nvml = "auto", FakeNvml(folder / "nvml.state")
+            name = "auto"
+            self.nvml = FakeNvml(folder / "nvml.state")
             self.card = self.nvml.add(limit_w=FOUND_W, tick_s=0.002, settle_s=0.002)
             self.limit_w = lambda: self.card.limit_w
             env["FAKE_NVML_STATE"] = str(folder / "nvml.state")
@@ -91,7 +106,8 @@ class Cell:
         self.forked = host.fork(cell=str(folder), who=kind, device=name, stage=stage, env=env)
         self.told = self._wait_until_there()
         self.victim = self.forked if who == "supervisor" else self.told["pid"]
-        command = ["sh", "-c", "trap '' TERM INT; exec sleep 600"]  # what Airflow sends to a task's group
+        # what Airflow sends to a task's group
+        command = ["sh", "-c", "trap '' TERM INT; exec sleep 600"]
         self.sibling = subprocess.Popen(command, process_group=self.told["pgid"])
         time.sleep(0.05)
 
@@ -117,13 +133,21 @@ class Cell:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if "guardian.py" in " ".join(process.cmdline()) and self.mark in process.environ().get("ZEUS_TEST", ""):
+                if "guardian.py" in " ".join(
+                    process.cmdline()
+                ) and self.mark in process.environ().get("ZEUS_TEST", ""):
                     found.append(process.pid)
         return found
 
     def processes(self) -> list[int]:
-        """All that a container would hold: the supervisor, the training, its workers, the guardian."""
-        return [*dict.fromkeys([self.forked, self.told["pid"], *self.told["workers"], *self.guardians()])]
+        """All that a container would hold: the supervisor, the training, its workers,
+        the guardian.
+        """
+        return [
+            *dict.fromkeys(
+                [self.forked, self.told["pid"], *self.told["workers"], *self.guardians()]
+            )
+        ]
 
     def clean(self) -> None:
         for pid in (*self.told["workers"], self.told["pid"], self.forked):
@@ -135,7 +159,8 @@ class Cell:
 
 def wait(cell: Cell, is_so: Callable[[], bool], promise_s: float, what: str) -> float:
     """Seconds until it is so."""
-    start_s, bound_s = time.monotonic(), within_s(promise_s)
+    start_s = time.monotonic()
+    bound_s = within_s(promise_s)
     while not is_so():
         log = (cell.folder / "log").read_text()[-3000:]
         assert time.monotonic() - start_s < bound_s, f"waited {bound_s} s in vain for {what}; {log}"
@@ -146,7 +171,10 @@ def wait(cell: Cell, is_so: Callable[[], bool], promise_s: float, what: str) -> 
 
 @pytest.mark.parametrize(
     ("who", "how", "stage", "device"),
-    [pytest.param(*c, id="-".join(c), marks=pytest.mark.slow if c in IN_A_CHECK else ()) for c in CELLS],
+    [
+        pytest.param(*c, id="-".join(c), marks=pytest.mark.slow if c in IN_A_CHECK else ())
+        for c in CELLS
+    ],
 )
 def test_the_limit_found_comes_back(
     host: Host, tmp_path: Path, memory_limit, who: str, how: str, stage: str, device: str
@@ -163,7 +191,12 @@ def test_the_limit_found_comes_back(
         else:
             os.kill(cell.victim, getattr(signal, how))
         killed_s = time.monotonic()
-        wait(cell, lambda: not is_alive(cell.victim) or not is_alive(cell.told["pid"]), 20, "the death")
+        wait(
+            cell,
+            lambda: not is_alive(cell.victim) or not is_alive(cell.told["pid"]),
+            20,
+            "the death",
+        )
         wait(cell, lambda: not is_alive(cell.told["pid"]), 20, "the end of the training")
         ended_s = time.monotonic()
         back_s = wait(cell, lambda: cell.limit_w() == FOUND_W, BACK_S, "the limit found")
@@ -172,10 +205,13 @@ def test_the_limit_found_comes_back(
         assert list(cell.state_dir.glob("limit-*")) == []
         assert cell.most_w == FOUND_W, "never above the limit found"
         assert cell.sibling.poll() is None, "the sibling was killed"
-        # whom the kernel kills for want of memory in a whole container, and how many, is its own choice
+        # whom the kernel kills for want of memory in a whole container, and how many, is its own
+        # choice
         whole = how.startswith("container")
         assert all(workers) or whole, "the workers were alive when it came back"
-        assert limit is None or limit.kills == 1 or (whole and limit.kills > 1), "it was the kernel that killed"
+        assert limit is None or limit.kills == 1 or (whole and limit.kills > 1), (
+            "it was the kernel that killed"
+        )
         seen = f"{ended_s - killed_s:.2f} + {back_s:.2f} s"
         table.setdefault((device, who, how), {})[stage] = seen if changed else "as found"
     finally:
@@ -186,7 +222,9 @@ def test_the_limit_found_comes_back(
 def test_a_container_that_dies_as_a_whole_is_made_good_by_the_next_training(
     host: Host, tmp_path: Path, device: str
 ) -> None:
-    """As by ``memory.oom.group``, or where its first process ends: the guardian goes too, its record stays."""
+    """As by ``memory.oom.group``, or where its first process ends: the guardian goes too,
+    its record stays.
+    """
     cell = Cell(host, tmp_path, "task", device, "during profiling")
     try:
         guardian = cell.guardians()
@@ -196,8 +234,15 @@ def test_a_container_that_dies_as_a_whole_is_made_good_by_the_next_training(
                 os.kill(pid, signal.SIGKILL)
         wait(cell, lambda: not any(map(is_alive, cell.processes())), 20, "the end of all")
         assert cell.limit_w() < FOUND_W
-        code = "import sys; from airflow_provider_zeus.power.limits import record; record.restore_orphans(sys.argv[1])"
-        path = {"LD_LIBRARY_PATH": f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        code = (
+            "import sys; from airflow_provider_zeus.power.limits import record;"
+            " record.restore_orphans(sys.argv[1])"
+        )
+        path = {
+            "LD_LIBRARY_PATH": (
+                f"{fake_nvml.compiled().parent}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+            )
+        }
         next_one = [sys.executable, "-c", code, str(cell.state_dir)]
         subprocess.run(next_one, env={**os.environ, **path, **cell.env}, cwd=ROOT, check=True)
         assert cell.limit_w() == FOUND_W
@@ -212,4 +257,7 @@ def print_table() -> None:
     for key, row in sorted(table.items()):
         print(f"| {' | '.join(key)} | {' | '.join(row.get(stage, '-') for stage in STAGES)} |")
     if not (MemoryLimit.V2 / "cgroup.controllers").exists():
-        print("Killed by memory.oom.group: not here, cgroup version 1 has none; SIGKILL to all of a container instead.")
+        print(
+            "Killed by memory.oom.group: not here, cgroup version 1 has none; SIGKILL to all of a"
+            " container instead."
+        )

@@ -33,9 +33,15 @@ def test_what_a_short_process_sent_has_come(tmp_path: Path) -> None:
     (tmp_path / "dags" / "told.py").write_text(DAG)
     with otlp() as received:
         settings = {"OTEL_ON": "True", "OTEL_HOST": "127.0.0.1", "OTEL_PORT": str(received.port)}
-        with airflow(tmp_path, **{f"AIRFLOW__METRICS__{name}": value for name, value in settings.items()}) as site:
+        with airflow(
+            tmp_path, **{f"AIRFLOW__METRICS__{name}": value for name, value in settings.items()}
+        ) as site:
             wait_until(lambda: site.api.get("dags/told") is not None, 60, "the DAG")
             assert site.wait_for_run("told", site.trigger("told")) == "success"
-            (energy,) = {(p.value, p.tags["source"]) for p in received.wait_for("zeus.trial.energy_j") if p.value}
+            (energy,) = {
+                (p.value, p.tags["source"])
+                for p in received.wait_for("zeus.trial.energy_j")
+                if p.value
+            }
     (trial,) = SqlStore(f"sqlite:///{tmp_path}/zeus.db").trials("told.train")
     assert energy == (pytest.approx(trial.observation.energy_j), "simulated")

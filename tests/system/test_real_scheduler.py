@@ -38,7 +38,7 @@ class Trainings:
         self.gpu, self.found_w = gpu, FOUND_W[chip]
 
     def log(self) -> list[Trial]:
-        """The trial log as any reader gets it."""
+        """The run log as any reader gets it."""
         try:
             store = SqlStore(f"sqlite:///{self.site.home}/zeus.db")
         except StoreError:  # the first task of all makes it
@@ -66,7 +66,9 @@ class Trainings:
         return len(path.read_text().split()) if path.exists() else 0
 
     def held(self, *, measured: bool = True) -> str:
-        """A run whose training is in its second epoch, at a limit that we set, its cost so far in the log."""
+        """A run whose training is in its second epoch, at a limit that we set,
+        its cost so far in the log.
+        """
         self.flag("hold")
         before = len(self.log())
         run_id = self.site.trigger(self.name)
@@ -78,7 +80,9 @@ class Trainings:
             log = self.log()
             if len(log) <= before or not self.state_file.exists():
                 return False
-            return self.limit_w() != self.found_w and (not measured or (log[-1].observation.epochs or 0) > 1)
+            return self.limit_w() != self.found_w and (
+                not measured or (log[-1].observation.epochs or 0) > 1
+            )
 
         wait_until(middle, 80, "the middle of the training")
 
@@ -100,12 +104,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def gone(pids: dict[str, int], promise_s: float) -> None:
-    """Wait for the end of processes. Fails naming those that are left, and what stands below them."""
+    """Wait for the end of processes.
+
+    Fails naming those that are left, and what stands below them.
+    """
     until_s = time.monotonic() + within_s(promise_s)
     while left := {who: process for who, pid in pids.items() if (process := alive(pid))}:
         if time.monotonic() > until_s:
-            below = [child for process in left.values() for child in process.children(recursive=True)]
-            raise AssertionError(f"after {promise_s:g} s there are still {left}, below them {below}")
+            below = [
+                child for process in left.values() for child in process.children(recursive=True)
+            ]
+            raise AssertionError(
+                f"after {promise_s:g} s there are still {left}, below them {below}"
+            )
         time.sleep(0.05)
 
 
@@ -121,7 +132,8 @@ def alive(pid: int) -> psutil.Process | None:
 @pytest.mark.slow
 def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
     it = Trainings(site, "real_task", "v100/bert_sa")
-    known, saves = len(it.log()), it.saves()
+    known = len(it.log())
+    saves = it.saves()
     run_id = it.held()
     before = it.log()[-1]
     assert before.state is State.RUNNING
@@ -148,10 +160,13 @@ def test_marking_a_running_task_failed_ends_its_training(site: Site) -> None:
         pytest.param("above", id="supervisor", marks=pytest.mark.nightly),
     ],
 )
-def test_a_task_that_is_killed_gives_the_limit_back_and_the_next_run_trains(site: Site, who: str) -> None:
+def test_a_task_that_is_killed_gives_the_limit_back_and_the_next_run_trains(
+    site: Site, who: str
+) -> None:
     """As the kernel does when memory runs out: nothing in the process gets a word in."""
     it = Trainings(site, "real_task", "v100/bert_sa")
-    known, saves = len(it.log()), it.saves()
+    known = len(it.log())
+    saves = it.saves()
     run_id = it.held()
     before = it.log()[-1]
     os.kill(it.pids()[who], signal.SIGKILL)
@@ -160,7 +175,8 @@ def test_a_task_that_is_killed_gives_the_limit_back_and_the_next_run_trains(site
     wait_until(lambda: it.log()[-1].state is State.ABANDONED, within_s(8), "the end of the lease")
     assert (it.log()[-1].observation.energy_j or 0) >= (before.observation.energy_j or 0) > 0
     if who == "above":
-        site.mark_failed("real_task", run_id, "train")  # Airflow would take minutes to miss its supervisor
+        # Airflow would take minutes to miss its supervisor
+        site.mark_failed("real_task", run_id, "train")
     assert site.wait_for_run("real_task", run_id) == "failed"
     it.flag("hold", up=False)
     assert site.wait_for_run("real_task", site.trigger("real_task")) == "success"
@@ -171,13 +187,17 @@ def test_a_task_that_is_killed_gives_the_limit_back_and_the_next_run_trains(site
 @pytest.mark.nightly
 def test_marking_a_command_failed_ends_what_it_started(site: Site) -> None:
     it = Trainings(site, "real_command", "a40/bert_sa")
-    known, saves = len(it.log()), it.saves()
+    known = len(it.log())
+    saves = it.saves()
     run_id = it.held()
-    pids, before = it.pids(), it.log()[-1]
+    pids = it.pids()
+    before = it.log()[-1]
     site.mark_failed("real_command", run_id, "train")
     gone(pids, GONE_S)
     wait_until(lambda: it.limit_w() == it.found_w, within_s(2), "the limit found")
-    wait_until(lambda: it.log()[-1].state is not State.RUNNING, within_s(4), "the task to write it down")
+    wait_until(
+        lambda: it.log()[-1].state is not State.RUNNING, within_s(4), "the task to write it down"
+    )
     (trial,) = it.log()[known:]
     assert trial.state is State.FAILED
     assert (trial.reason or "").startswith("killed: ")
@@ -189,10 +209,13 @@ def test_marking_a_command_failed_ends_what_it_started(site: Site) -> None:
 @pytest.mark.slow
 def test_a_task_process_that_is_killed_takes_its_command_along(site: Site) -> None:
     it = Trainings(site, "real_command", "a40/bert_sa")
-    known, saves = len(it.log()), it.saves()
+    known = len(it.log())
+    saves = it.saves()
     run_id = it.held()
-    pids, before = it.pids(), it.log()[-1]
-    runner = psutil.Process(pids["above"]).ppid()  # above the training is its leash, and above that the task
+    pids = it.pids()
+    before = it.log()[-1]
+    # above the training is its leash, and above that the task
+    runner = psutil.Process(pids["above"]).ppid()
     os.kill(runner, signal.SIGKILL)
     gone(pids, 5)
     wait_until(lambda: it.limit_w() == it.found_w, within_s(2), "the limit found")
@@ -201,7 +224,10 @@ def test_a_task_process_that_is_killed_takes_its_command_along(site: Site) -> No
     it.flag("hold", up=False)
     assert site.wait_for_run("real_command", run_id) == "success"
     dead, kept = it.log()[known:]
-    assert [(t.state, t.origin.try_number) for t in (dead, kept)] == [(State.ABANDONED, 1), (State.CONVERGED, 2)]
+    assert [(t.state, t.origin.try_number) for t in (dead, kept)] == [
+        (State.ABANDONED, 1),
+        (State.CONVERGED, 2),
+    ]
     assert dead.observation.energy_j >= before.observation.energy_j
     assert kept.observation.epochs == 3.0, "the second try counts nothing of the first"
     assert it.saves() == saves + 1
@@ -222,7 +248,8 @@ def test_around_an_operator_that_is_marked_failed(site: Site) -> None:
     assert trial.observation.energy_j is None
     it.flag("hold", up=False)
     all_three = ["train", "zeus_ask", "zeus_tell"]  # its setup and its teardown run again too
-    alone = all_three if AIRFLOW_3_3 else ["train"]  # before 3.3 they come along with what is downstream only
+    # before 3.3 they come along with what is downstream only
+    alone = all_three if AIRFLOW_3_3 else ["train"]
     assert site.clear("real_trial", run_id, ["train"], dry_run=True) == alone
     assert site.clear("real_trial", run_id, ["train"], include_downstream=True) == all_three
     assert site.wait_for_run("real_trial", run_id) == "success"
@@ -234,12 +261,17 @@ def test_around_an_operator_that_is_marked_failed(site: Site) -> None:
 @pytest.mark.nightly
 def test_a_retry_after_an_error(site: Site) -> None:
     it = Trainings(site, "real_retry", "v100/resnet50")
-    known, saves = len(it.log()), it.saves()
+    known = len(it.log())
+    saves = it.saves()
     it.flag("fail")
     run_id = site.trigger("real_retry")
     assert site.wait_for_run("real_retry", run_id) == "success"
     failed, kept = it.log()[known:]
-    assert (failed.state, failed.reason, failed.origin.try_number) == (State.FAILED, "RuntimeError: disk full", 1)
+    assert (failed.state, failed.reason, failed.origin.try_number) == (
+        State.FAILED,
+        "RuntimeError: disk full",
+        1,
+    )
     assert (kept.state, kept.origin.try_number) == (State.CONVERGED, 2)
     assert (failed.observation.energy_j or 0) > 0
     assert it.saves() == saves + 1
@@ -268,16 +300,26 @@ def test_a_cleared_task_that_was_done_is_one_more_observation(site: Site) -> Non
 def test_a_trial_that_depends_on_the_past_chooses_its_size_when_it_may_train(site: Site) -> None:
     it = Trainings(site, "real_past", "v100/neumf")
     it.flag("fail")
-    first, second = "day-1", "day-2"
+    first = "day-1"
+    second = "day-2"
     for day, run_id in enumerate((first, second), start=1):
         of_day = {"logical_date": f"2026-01-{day:02}T00:00:00Z", "dag_run_id": run_id}
         site.api.post("dags/real_past/dagRuns", of_day)
     assert site.wait_for_run("real_past", first) == "failed"
     time.sleep(3)  # the scheduler looks three times a second: it would have begun by then
     assert site.task("real_past", second, "zeus_ask")["state"] is None
-    assert [t.state for t in it.log()] == [State.FAILED], "no trial waits with a decision that knows less"
-    assert site.clear("real_past", first, ["train"], include_downstream=True) == ["train", "zeus_ask", "zeus_tell"]
-    assert [site.wait_for_run("real_past", run_id) for run_id in (first, second)] == ["success", "success"]
+    assert [t.state for t in it.log()] == [State.FAILED], (
+        "no trial waits with a decision that knows less"
+    )
+    assert site.clear("real_past", first, ["train"], include_downstream=True) == [
+        "train",
+        "zeus_ask",
+        "zeus_tell",
+    ]
+    assert [site.wait_for_run("real_past", run_id) for run_id in (first, second)] == [
+        "success",
+        "success",
+    ]
     assert [t.origin.run_id for t in it.log()] == [first, first, second]
     assert [t.state for t in it.log()] == [State.FAILED, State.CONVERGED, State.CONVERGED]
     assert it.log()[2].asked_after_seq == 2, "it knows how the first one ended"

@@ -1,4 +1,7 @@
-"""Three jobs side by side, some recurrences killed: nothing piles up. ``python -m tests.system.soak`` runs 500."""
+"""Three jobs side by side, some recurrences killed: nothing piles up.
+
+``python -m tests.system.soak`` runs 500.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ def test_recurrences_leave_nothing_behind(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_piles_up_is_seen() -> None:
-    start, middle = ({"done": n, "mib": 200.0, "files": 15, "threads": 3, "children": 0} for n in (4, 12))
+    start, middle = (
+        {"done": n, "mib": 200.0, "files": 15, "threads": 3, "children": 0} for n in (4, 12)
+    )
     assert list(soak._piled_up("one", [start, middle, {**start, "done": 20}])) == []
     for worse in ({"files": 30}, {"threads": 9}, {"children": 1}):
         assert list(soak._piled_up("one", [start, middle, {**start, "done": 20, **worse}])), worse
@@ -34,7 +39,9 @@ def test_what_piles_up_is_seen() -> None:
         ((200, 200, 240, 240, 240), True),
     ],
 )
-def test_what_grows_in_each_part_leaks_and_so_does_what_is_much(mib: tuple[float, ...], leaks: bool) -> None:
+def test_what_grows_in_each_part_leaks_and_so_does_what_is_much(
+    mib: tuple[float, ...], leaks: bool
+) -> None:
     figures = [
         {"done": 4 * part, "mib": float(each), "files": 15, "threads": 3, "children": 0}
         for part, each in enumerate(mib, start=1)

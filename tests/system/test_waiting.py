@@ -1,4 +1,6 @@
-"""Tasks that wait for a cheaper start, under a real scheduler and triggerer: they hold no worker, and they train."""
+"""Tasks that wait for a cheaper start, under a real scheduler and triggerer:
+they hold no worker, and they train.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from tests.system.servers import TRIGGERER, Site, airflow, wait_until
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
-DAGS = {"wait_function": "train", "wait_command": "train", "wait_trial": "zeus_ask"}  # DAG -> the task that waits
+# DAG -> the task that waits
+DAGS = {"wait_function": "train", "wait_command": "train", "wait_trial": "zeus_ask"}
 STEP_S = 60
 
 
@@ -43,14 +46,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         for dag_id in DAGS:  # then it is known how long a run takes
             run_id = site.trigger(dag_id)
             assert site.wait_for_run(dag_id, run_id) == "success"
-            assert "no run has shown yet how long it takes" in xcom(site, dag_id, run_id, "zeus_wait")["why"]
+            assert (
+                "no run has shown yet how long it takes"
+                in xcom(site, dag_id, run_id, "zeus_wait")["why"]
+            )
         yield site
 
 
 def write_signal(site: Site, values: list[float]) -> None:
     """Minutes from the present one on."""
     begin_s = time.time() // STEP_S * STEP_S
-    times = (datetime.fromtimestamp(begin_s + i * STEP_S, UTC).isoformat() for i in range(len(values)))
+    times = (
+        datetime.fromtimestamp(begin_s + i * STEP_S, UTC).isoformat() for i in range(len(values))
+    )
     rows = [f"{at},{value:g}" for at, value in zip(times, values, strict=True)]
     (site.home / "signals" / "signal.csv").write_text("\n".join(["time,value", *rows]) + "\n")
 
@@ -74,12 +82,18 @@ def test_each_entry_waits_without_a_worker_and_trains_then(site: Site) -> None:
     write_signal(site, [500.0] * 4 + [100.0] * 120)
     runs = {dag_id: site.trigger(dag_id) for dag_id in DAGS}
     for dag_id, run_id in runs.items():
-        wait_until(lambda d=dag_id, r=run_id: site.task(d, r, DAGS[d])["state"] == "deferred", 60, f"{dag_id} to wait")
+        wait_until(
+            lambda d=dag_id, r=run_id: site.task(d, r, DAGS[d])["state"] == "deferred",
+            60,
+            f"{dag_id} to wait",
+        )
         wait = xcom(site, dag_id, run_id, "zeus_wait")
         assert wait["saves"] == pytest.approx(0.8, abs=0.05)
         assert wait["why"].startswith("It waits until ")
         assert len(trials(site, dag_id)) == before[dag_id], "the log is asked after the wait"
-    begun = {dag_id: xcom(site, dag_id, run_id, "zeus_wait")["until"] for dag_id, run_id in runs.items()}
+    begun = {
+        dag_id: xcom(site, dag_id, run_id, "zeus_wait")["until"] for dag_id, run_id in runs.items()
+    }
     for dag_id, run_id in runs.items():
         assert site.wait_for_run(dag_id, run_id, timeout_s=300) == "success"
         newest = trials(site, dag_id)[-1]
@@ -88,10 +102,15 @@ def test_each_entry_waits_without_a_worker_and_trains_then(site: Site) -> None:
         seen = newest.observation
         assert seen.g_co2e_per_kwh == pytest.approx(100.0)
         assert seen.g_co2e_at_once > 105.0, "what it would have emitted at once"
-    assert xcom(site, "wait_function", runs["wait_function"], "size") == trials(site, "wait_function")[-1].batch_size
+    assert (
+        xcom(site, "wait_function", runs["wait_function"], "size")
+        == trials(site, "wait_function")[-1].batch_size
+    )
 
 
-def test_a_triggerer_that_dies_and_tasks_that_are_marked_or_cleared_while_they_wait(site: Site) -> None:
+def test_a_triggerer_that_dies_and_tasks_that_are_marked_or_cleared_while_they_wait(
+    site: Site,
+) -> None:
     before = {dag_id: len(trials(site, dag_id)) for dag_id in DAGS}
     write_signal(site, [500.0] * 4 + [100.0] * 120)
     runs = {dag_id: site.trigger(dag_id) for dag_id in DAGS}

@@ -1,6 +1,8 @@
-"""Wheel and sdist, really built, and the wheel in an environment that holds it and its dependencies alone.
+"""Wheel and sdist, really built, and the wheel in an environment that holds it and its dependencies
+alone.
 
-Node is taken off the PATH: the build brings its own. "No registry" is a port of this host where nobody listens.
+Node is taken off the PATH: the build brings its own.
+"No registry" is a port of this host where nobody listens.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ ROOT = Path(__file__).parents[2]
 NO_REGISTRY = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_fetch_retries": "0"}
 STATIC = "airflow_provider_zeus/plugin/static/"
 CHARTS = {
-    STATIC + f"echarts.{end}" for end in ("common.min.js", "common.min.js.gz", "json", "LICENSE.txt", "NOTICE.txt")
+    STATIC + f"echarts.{end}"
+    for end in ("common.min.js", "common.min.js.gz", "json", "LICENSE.txt", "NOTICE.txt")
 }
 EXAMPLES = "airflow_provider_zeus/example_dags/"
 BUNDLE = "airflow-provider-zeus-example-dags"
 HEAVY = ["torch", "numpy", "pynvml", "sqlalchemy", "alembic", "fastapi", "airflow"]
-# From 3.3 on Airflow loads the examples of providers, and has the partitions that the weather example needs.
+# From 3.3 on Airflow loads the examples of providers, and has the partitions that the weather
+# example needs.
 AIRFLOW_3_3 = Version(version("apache-airflow")) >= Version("3.3")
 
 pytestmark = pytest.mark.timeout(600)
@@ -40,7 +44,11 @@ pytestmark = pytest.mark.timeout(600)
 
 def _environment(**more: str) -> dict[str, str]:
     """This process's environment without Airflow's settings, what Python adds, and any Node."""
-    folders = [f for f in os.environ["PATH"].split(os.pathsep) if not any(Path(f, n).exists() for n in ("node", "npm"))]
+    folders = [
+        f
+        for f in os.environ["PATH"].split(os.pathsep)
+        if not any(Path(f, n).exists() for n in ("node", "npm"))
+    ]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "PYTHON"))}
     return {**kept, "PATH": os.pathsep.join(folders), **more}
 
@@ -63,7 +71,11 @@ def _run(*command: str | Path, ok: bool = True, **more: str) -> str:
 def _checkout(to: Path) -> Path:
     """A copy of the working tree as git sees it: nothing that was generated."""
     names = subprocess.run(
-        ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-coz", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split("\0")
     for name in filter(None, names):
         if (ROOT / name).is_file():  # not one just deleted
@@ -86,13 +98,14 @@ class Built(NamedTuple):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The wheel by pip alone, with its build isolation; then the sdist, by the hatchling installed here."""
+    """The wheel by pip alone, with its build isolation; then the sdist,
+    by the hatchling installed here.
+    """
     checkout = _checkout(tmp_path_factory.mktemp("checkout"))
     wheel = _wheel_of(checkout, tmp_path_factory.mktemp("wheel"))
     out = tmp_path_factory.mktemp("sdist")
-    build = (
-        f"import os; os.chdir({str(checkout)!r}); from hatchling.build import build_sdist; build_sdist({str(out)!r})"
-    )
+    build = f"import os; os.chdir({str(checkout)!r}); "
+    build += f"from hatchling.build import build_sdist; build_sdist({str(out)!r})"
     _run(sys.executable, "-c", build, **NO_REGISTRY)
     (sdist,) = out.glob("*.tar.gz")
     return Built(checkout, wheel, sdist)
@@ -107,14 +120,29 @@ def _contents(wheel: Path) -> dict[str, int]:
 @pytest.mark.nightly
 def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     names = set(_contents(built.wheel))
-    package, dags = ROOT / "airflow_provider_zeus", ROOT / "dags"
-    assert {f"airflow_provider_zeus/{p.relative_to(package)}" for p in package.rglob("*.py")} <= names
+    package = ROOT / "airflow_provider_zeus"
+    dags = ROOT / "dags"
+    assert {
+        f"airflow_provider_zeus/{p.relative_to(package)}" for p in package.rglob("*.py")
+    } <= names
     assert {EXAMPLES + str(p.relative_to(dags)) for p in dags.rglob("*.py")} <= names
-    migrations = {n for n in names if n.startswith("airflow_provider_zeus/store/sql/migrations/versions/tables_")}
-    assert len(migrations) == len(list((package / "store/sql/migrations/versions").glob("tables_*.py"))) > 0
+    migrations = {
+        n
+        for n in names
+        if n.startswith("airflow_provider_zeus/store/sql/migrations/versions/tables_")
+    }
+    assert (
+        len(migrations)
+        == len(list((package / "store/sql/migrations/versions").glob("tables_*.py")))
+        > 0
+    )
     assert {
         *CHARTS,
-        *(STATIC + p.name for end in ("js", "css", "html") for p in (package / "plugin/static").glob(f"*.{end}")),
+        *(
+            STATIC + p.name
+            for end in ("js", "css", "html")
+            for p in (package / "plugin/static").glob(f"*.{end}")
+        ),
         "airflow_provider_zeus/py.typed",
         "airflow_provider_zeus/schemas/1-0-0/ZeusRunFacet.json",
         "airflow_provider_zeus/store/sql/migrations/script.py.mako",
@@ -123,7 +151,9 @@ def test_the_wheel_holds_what_is_needed_and_no_more(built: Built) -> None:
     (info,) = {n.partition("/")[0] for n in names} - {"airflow_provider_zeus"}
     assert info.endswith(".dist-info")
     assert f"{info}/licenses/LICENSE" in names
-    assert not [n for n in names if re.search(r"node_modules|__pycache__|\.pyc$|\.part$|(^|/)tests?/", n)]
+    assert not [
+        n for n in names if re.search(r"node_modules|__pycache__|\.pyc$|\.part$|(^|/)tests?/", n)
+    ]
 
 
 @pytest.mark.nightly
@@ -142,7 +172,10 @@ def test_the_chart_library_is_the_one_of_the_lock(built: Built) -> None:
 def test_an_sdist_gives_the_same_wheel_without_npm(built: Built, tmp_path: Path) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert CHARTS | {"hatch_build.py", "package-lock.json", "tests/system/test_wheel.py", "LICENSE"} <= names
+    assert (
+        CHARTS | {"hatch_build.py", "package-lock.json", "tests/system/test_wheel.py", "LICENSE"}
+        <= names
+    )
     assert not [n for n in names if n.startswith((".ci", ".git/", ".venv", "node_modules"))]
     assert _contents(_wheel_of(built.sdist, tmp_path, **NO_REGISTRY)) == _contents(built.wheel)
 
@@ -150,7 +183,18 @@ def test_an_sdist_gives_the_same_wheel_without_npm(built: Built, tmp_path: Path)
 @pytest.mark.nightly
 def test_without_the_library_there_is_no_wheel(tmp_path: Path) -> None:
     checkout = _checkout(tmp_path / "checkout")
-    said = _run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, checkout, ok=False, **NO_REGISTRY)
+    said = _run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "-w",
+        tmp_path,
+        checkout,
+        ok=False,
+        **NO_REGISTRY,
+    )
     assert "npm has to reach" in said
     assert "ECONNREFUSED" in said
     assert not list(tmp_path.glob("*.whl"))
@@ -183,13 +227,17 @@ class Site(NamedTuple):
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """The rows that a command prints as JSON, after whatever it logs."""
         out = self.airflow(*arguments, "-o", "json")
-        rows: list[dict[str, Any]] = json.loads(out[out.index("[{") if "[{" in out else out.rindex("[]") :])
+        rows: list[dict[str, Any]] = json.loads(
+            out[out.index("[{") if "[{" in out else out.rindex("[]") :]
+        )
         return rows
 
 
 @pytest.fixture(scope="module")
 def site(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """pip takes the wheel without an index: it fails if something that the wheel needs is not among what is linked."""
+    """pip takes the wheel without an index:
+    it fails if something that the wheel needs is not among what is linked.
+    """
     folder = tmp_path_factory.mktemp("site")
     with ZipFile(built.wheel) as archive:
         (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
@@ -221,7 +269,10 @@ def test_the_installation_is_whole_and_small(site: Site) -> None:
 
 @pytest.mark.nightly
 def test_importing_the_package_loads_nothing_heavy(site: Site) -> None:
-    code = "import sys, airflow_provider_zeus, airflow_provider_zeus.get_provider_info; print(*sorted(sys.modules))"
+    code = (
+        "import sys, airflow_provider_zeus, airflow_provider_zeus.get_provider_info;"
+        " print(*sorted(sys.modules))"
+    )
     loaded = _run(site.python, "-c", code).split()
     assert "airflow_provider_zeus.get_provider_info" in loaded
     assert not set(HEAVY) & set(loaded)
@@ -229,7 +280,9 @@ def test_importing_the_package_loads_nothing_heavy(site: Site) -> None:
 
 @pytest.mark.nightly
 def test_airflow_lists_the_provider_and_its_plugin(site: Site) -> None:
-    (row,) = [r for r in site.rows("providers", "list") if r["package_name"] == "airflow-provider-zeus"]
+    (row,) = [
+        r for r in site.rows("providers", "list") if r["package_name"] == "airflow-provider-zeus"
+    ]
     info = site.rows("providers", "get", "airflow-provider-zeus", "--full")[0]
     assert info["versions"] == [row["version"]] == [version("airflow-provider-zeus")]
     assert info["config"]["zeus"]["options"]
@@ -242,7 +295,7 @@ def test_airflow_lists_the_provider_and_its_plugin(site: Site) -> None:
 
 @pytest.mark.nightly
 def test_the_command_line_is_there(site: Site) -> None:
-    assert "trials" in site.airflow("zeus", "--help")
+    assert "runs" in site.airflow("zeus", "--help")
 
 
 @pytest.mark.nightly
@@ -250,6 +303,7 @@ def test_the_examples_load_without_torch(site: Site) -> None:
     site.airflow("dags", "reserialize", "--bundle-name", BUNDLE)
     found = {r["dag_id"] for r in site.rows("dags", "list") if r["bundle_name"] == BUNDLE}
     weather = {"zeus_weather_slices", "zeus_weather_retrain"} if AIRFLOW_3_3 else set()
-    always = {"zeus_capriccio", "zeus_demo", "zeus_ladder", "zeus_minimal", "zeus_one_line"}
+    always = {"zeus_capriccio", "zeus_demo", "zeus_ladder", "zeus_minimal"}
+    always |= {"zeus_one_line", "zeus_plain"}
     assert found == always | weather
     assert site.rows("dags", "list-import-errors") == []

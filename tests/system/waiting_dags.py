@@ -1,4 +1,6 @@
-"""DAGs whose tasks wait for a cheaper start: a function with several outputs, a command, any operator."""
+"""DAGs whose tasks wait for a cheaper start: a function with several outputs, a command,
+any operator.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ JOB = ZeusJob(
 )
 WORK = os.environ["ZEUS_TEST_DIR"]
 START = datetime(2026, 1, 1, tzinfo=UTC)
-AGAIN = {"retries": 3, "retry_delay": timedelta(seconds=1)}  # where a busy host does not get a task started
+# where a busy host does not get a task started
+AGAIN = {"retries": 3, "retry_delay": timedelta(seconds=1)}
 
 with DAG("wait_function", schedule=None, start_date=START, default_args=AGAIN):
 
@@ -41,7 +44,10 @@ with DAG("wait_function", schedule=None, start_date=START, default_args=AGAIN):
 with DAG("wait_command", schedule=None, start_date=START, default_args=AGAIN):
     ZeusCommandOperator(task_id="train", job=JOB, command=[sys.executable, f"{WORK}/train.py"])
 
-with DAG("wait_trial", schedule=None, start_date=START, default_args=AGAIN), ZeusTrial(JOB) as trial:
+with (
+    DAG("wait_trial", schedule=None, start_date=START, default_args=AGAIN),
+    ZeusTrial(JOB) as trial,
+):
     BashOperator(
         task_id="train",
         bash_command=f"{sys.executable} {WORK}/train.py && cat $ZEUS_XCOM",

@@ -13,7 +13,8 @@ _BACKGROUND = """() => {
 _OPTIONS = {
     "resultTypes": ["violations"],
     "preload": False,  # no rule about style sheets is needed
-    "rules": {"landmark-unique": {"enabled": False}},  # tables of several map indexes bear one name, each in its part
+    # tables of several map indexes bear one name, each in its part
+    "rules": {"landmark-unique": {"enabled": False}},
 }
 _NO_BACKGROUND = "() => document.documentElement.style.removeProperty('background')"
 # Charts that are drawn, and have no table that the keyboard can unfold.
@@ -31,7 +32,9 @@ _FOCUSED = """() => {
 
 
 def usable(frame: Any) -> None:
-    """Raises AssertionError naming what axe finds on a page, of whatever impact, and charts without a table."""
+    """Raises AssertionError naming what axe finds on a page, of whatever impact,
+    and charts without a table.
+    """
     without = frame.evaluate(_WITHOUT_TABLE)
     assert not without, f"a chart has no table: {without}"
     frame.evaluate(_BACKGROUND)
@@ -39,7 +42,11 @@ def usable(frame: Any) -> None:
         found = _axe().run(frame, options=_OPTIONS).response["violations"]
     finally:
         frame.evaluate(_NO_BACKGROUND)
-    told = [f"{v['impact']} {v['id']}: {n['target']} {n['failureSummary']}" for v in found for n in v["nodes"]]
+    told = [
+        f"{v['impact']} {v['id']}: {n['target']} {n['failureSummary']}"
+        for v in found
+        for n in v["nodes"]
+    ]
     assert not told, "\n".join(told)
 
 
@@ -51,7 +58,10 @@ def _axe() -> Any:
 
 
 def focused(frame: Any) -> dict[str, Any]:
-    """``name``, ``tag`` and ``id`` of what has the focus. Raises AssertionError where that is not seen."""
+    """``name``, ``tag`` and ``id`` of what has the focus.
+
+    Raises AssertionError where that is not seen.
+    """
     found: dict[str, Any] = frame.evaluate(_FOCUSED)
     assert found["tag"] != "body", "the focus is lost"
     assert found["seen"], f"no outline: {found}"

@@ -1,4 +1,6 @@
-"""One api-server and one Chromium for all browser tests; each test gets a page that is logged in and watched."""
+"""One api-server and one Chromium for all browser tests;
+each test gets a page that is logged in and watched.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,16 @@ from tests.ui.site import PASSWORD, VIEWER, Site, api_server, history
 SHOTS = Path(__file__).parents[2] / "test-results"  # to look at; not a part of the repository
 AROUND = 260  # pixels of Airflow's own page above and below a tab
 NOT_OURS = (
-    "An iframe which has both allow-scripts and allow-same-origin",  # Airflow's own iframe, of every plugin
+    # Airflow's own iframe, of every plugin
+    "An iframe which has both allow-scripts and allow-same-origin",
     "Canvas2D: Multiple readback operations",  # the tests look at the chart's pixels
 )
 
 
 def is_ours(page: Any) -> bool:
-    """Whether a page or frame is ours, and not Airflow's around it, whose address may end like ours."""
+    """Whether a page or frame is ours, and not Airflow's around it,
+    whose address may end like ours.
+    """
     path = urlsplit(page.url).path
     return path.endswith("/zeus/page") and "/plugin/" not in path
 
@@ -91,7 +96,10 @@ def site(airflow_home: Path) -> Iterator[Site]:
 
 @contextmanager
 def running_chromium() -> Iterator[Any]:
-    """A real browser. While it runs, no test of the process may run an asyncio loop, nor a second browser."""
+    """A real browser.
+
+    While it runs, no test of the process may run an asyncio loop, nor a second browser.
+    """
     from playwright.sync_api import sync_playwright
 
     if find_browser().path is None:
@@ -102,7 +110,8 @@ def running_chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="package")  # it ends before another folder's tests, which may run a loop or a browser
+# it ends before another folder's tests, which may run a loop or a browser
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """The browser of these tests."""
     with running_chromium() as browser:
@@ -140,10 +149,18 @@ def visit_of(chromium: Any, login: Login) -> Iterator[Callable[..., Watched]]:
     contexts = []
 
     def open_page(
-        site: Site, address: str, *, user: str = VIEWER, width: int = 1400, theme: str = "light", before: Any = None
+        site: Site,
+        address: str,
+        *,
+        user: str = VIEWER,
+        width: int = 1400,
+        theme: str = "light",
+        before: Any = None,
     ) -> Watched:
         context = chromium.new_context(
-            storage_state=login(site.url, user), viewport={"width": width, "height": 900}, color_scheme=theme
+            storage_state=login(site.url, user),
+            viewport={"width": width, "height": 900},
+            color_scheme=theme,
         )
         contexts.append(context)
         context.set_default_timeout(MOST_MS)

@@ -14,7 +14,8 @@ Visit = Callable[..., Watched]
 DAG_TAB = f"dags/{ZEUS_DAG}/plugin/zeus-cost"
 DAG_PAGE = f"zeus/page?dag_id={ZEUS_DAG}"  # the same without Airflow's own page around it
 
-# Distinct colours of a chart's pixels with at least 20 of each: grid, text, lines and points when it is drawn.
+# Distinct colours of a chart's pixels with at least 20 of each: grid, text, lines and points when
+# it is drawn.
 _COLOURS = """(chart) => {
   const canvas = chart.querySelector("canvas");
   if (!canvas) return 0;
@@ -33,7 +34,10 @@ def run_tab(run_id: str, dag_id: str = ZEUS_DAG) -> str:
 def unfolded(tab: Any) -> Any:
     """The tab of a DAG with all its questions open."""
     tab.locator("#content > details.part").last.wait_for()
-    every = "content => content.querySelectorAll(':scope > details.part').forEach((part) => { part.open = true; })"
+    every = (
+        "content => content.querySelectorAll(':scope > details.part').forEach((part) => { part.open"
+        " = true; })"
+    )
     tab.locator("#content").evaluate(every)
     return tab
 

@@ -1,8 +1,9 @@
 """Takes the pictures of the manual, ``docs/images/zeus-*.png``: ``python -m tests.ui.picture``.
 
-Half a year of weekly retrainings up to this week: the real loop in Airflow, on the simulated GPU. What a batch size
-needs is made up: too small or too large a batch never reaches the target in time, those between differ, as weeks do.
-All runs train now, and the log is told that each began in its own week.
+Half a year of weekly retrainings up to this week: the real loop in Airflow, on the simulated GPU.
+What a batch size needs is made up: too small or too large a batch never reaches the target in time,
+those between differ, as weeks do. All runs train now,
+and the log is told that each began in its own week.
 """
 
 from __future__ import annotations
@@ -22,15 +23,21 @@ from tests.ui.browser import FLAGS, find_browser
 from tests.ui.site import PASSWORD, VIEWER, api_server, run_dag
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-DAG_ID, WEEKS = "churn_model_weekly", 30
+DAG_ID = "churn_model_weekly"
+WEEKS = 30
 NOW = datetime.now(UTC)
-MONDAY = datetime(NOW.year, NOW.month, NOW.day, tzinfo=UTC) - timedelta(weeks=WEEKS - 1, days=NOW.weekday())
+MONDAY = datetime(NOW.year, NOW.month, NOW.day, tzinfo=UTC) - timedelta(
+    weeks=WEEKS - 1, days=NOW.weekday()
+)
 EPOCHS = {16: 45, 32: 14, 64: 11, 128: 9, 256: 11, 512: 21, 1024: 70}
-WIDTH, SCALE = 1400, 1200 / 1400
+WIDTH = 1400
+SCALE = 1200 / 1400
 
 
 def history() -> str:
-    """A run per week; the id of the first one that tried another batch size than the default and kept it."""
+    """A run per week; the id of the first one that tried another batch size than the default and
+    kept it.
+    """
     from airflow.sdk import DAG, task
 
     spec = job(
@@ -69,11 +76,18 @@ def _began(run_id: str, at: datetime) -> None:
     with create_session() as session:
         for of in (DagRun, TaskInstance):
             session.execute(
-                update(of).where(of.run_id == run_id).values(start_date=at, end_date=at + timedelta(minutes=1))
+                update(of)
+                .where(of.run_id == run_id)
+                .values(start_date=at, end_date=at + timedelta(minutes=1))
             )
     with sqlite3.connect(embedded_path()) as log:
-        (first_s,) = log.execute("SELECT MIN(opened_at) FROM zeus_trial WHERE run_id = ?", (run_id,)).fetchone()
-        later = "UPDATE zeus_trial SET opened_at = opened_at + ?1, closed_at = closed_at + ?1 WHERE run_id = ?2"
+        (first_s,) = log.execute(
+            "SELECT MIN(opened_at) FROM zeus_trial WHERE run_id = ?", (run_id,)
+        ).fetchone()
+        later = (
+            "UPDATE zeus_trial SET opened_at = opened_at + ?1, closed_at = closed_at + ?1 WHERE"
+            " run_id = ?2"
+        )
         log.execute(later, (at.timestamp() - first_s, run_id))
     log.close()
 
@@ -95,11 +109,17 @@ def take(url: str, run_id: str) -> None:
         for name, address, height in (
             ("zeus-overview", "plugin/zeus", 520),
             ("zeus-cost-dag", f"dags/{DAG_ID}/plugin/zeus-cost", 1130),
-            ("zeus-cost-run", f"dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run", 1420),
+            (
+                "zeus-cost-run",
+                f"dags/{DAG_ID}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run",
+                1420,
+            ),
         ):
             page.set_viewport_size({"width": WIDTH, "height": height})
             page.goto(f"{url}/{address}")
-            page.frame_locator("iframe[title^='Zeus']").locator("canvas, .saved .amount").first.wait_for()
+            page.frame_locator("iframe[title^='Zeus']").locator(
+                "canvas, .saved .amount"
+            ).first.wait_for()
             page.wait_for_timeout(2000)
             page.screenshot(path=IMAGES / f"{name}.png")
         browser.close()

@@ -1,4 +1,6 @@
-"""An Airflow to look at: DAGs that ran in this process, and an api-server on 127.0.0.1 with logins on."""
+"""An Airflow to look at: DAGs that ran in this process,
+and an api-server on 127.0.0.1 with logins on.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,21 @@ from typing import Any
 
 from tests.integration.jobs import job, zeus_dag
 
-ZEUS_DAG, PLAIN_DAG = "zeus_ui_retrain", "zeus_ui_plain"
-VIEWER, ADMIN, PASSWORD = "vic", "ada", "a password of these tests"
-RUNS = 9
-PREFIX = "/team/airflow"  # as behind a proxy that serves more than Airflow: what holds here holds at the root too
+ZEUS_DAG = "zeus_ui_retrain"
+PLAIN_DAG = "zeus_ui_plain"
+VIEWER = "vic"
+ADMIN = "ada"
+PASSWORD = "a password of these tests"
+RUNS = 16  # enough that what they saved is clear
+# as behind a proxy that serves more than Airflow: what holds here holds at the root too
+PREFIX = "/team/airflow"
 EPOCHS = {16: 60, 32: 8, 64: 6, 128: 7, 256: 60}  # 16 and 256 are given up
 START_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where it listens, the runs of ``ZEUS_DAG``, oldest first, and where their trial log lies."""
+    """Where it listens, the runs of ``ZEUS_DAG``, oldest first, and where their run log lies."""
 
     url: str
     runs: list[str]
@@ -37,10 +43,17 @@ class Site:
 
 
 def history() -> list[str]:
-    """Run ids of real runs of ``ZEUS_DAG``, trained on the simulated GPU; ``PLAIN_DAG`` ran once, without a job."""
+    """Run ids of real runs of ``ZEUS_DAG``, trained on the simulated GPU;
+    ``PLAIN_DAG`` ran once, without a job.
+    """
     from airflow.sdk import DAG, task
 
-    spec = job(batch_sizes=[16, 32, 64, 128, 256], max_epochs=30, power_limits_w=[150, 200, 250], profile_s=1.0)
+    spec = job(
+        batch_sizes=[16, 32, 64, 128, 256],
+        max_epochs=30,
+        power_limits_w=[150, 200, 250],
+        profile_s=1.0,
+    )
     with DAG(PLAIN_DAG, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as plain:
         task(lambda: None, task_id="nothing")()
     run_dag(plain)
@@ -64,7 +77,9 @@ def run_dag(dag: Any, **test: Any) -> Any:
 
 @contextmanager
 def api_server(home: Path, *, prefix: str = PREFIX, **more: str) -> Iterator[Server]:
-    """A real api-server over the metadata database of this process, or of ``more`` of its environment."""
+    """A real api-server over the metadata database of this process,
+    or of ``more`` of its environment.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -78,7 +93,8 @@ def api_server(home: Path, *, prefix: str = PREFIX, **more: str) -> Iterator[Ser
         "AIRFLOW__API__HOST": "127.0.0.1",
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__WORKERS": "1",
-        "AIRFLOW__CORE__FERNET_KEY": conf.get("core", "fernet_key"),  # Variables are read here and written there
+        # Variables are read here and written there
+        "AIRFLOW__CORE__FERNET_KEY": conf.get("core", "fernet_key"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{VIEWER}:viewer,{ADMIN}:admin",
@@ -90,7 +106,11 @@ def api_server(home: Path, *, prefix: str = PREFIX, **more: str) -> Iterator[Ser
     log = home / "ui_api_server.log"
     with log.open("w") as out:
         server = subprocess.Popen(
-            [sys.executable, "-m", "airflow", "api-server"], env=env, stdout=out, stderr=out, start_new_session=True
+            [sys.executable, "-m", "airflow", "api-server"],
+            env=env,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
     try:
         yield Server(url, server, log)
@@ -125,7 +145,9 @@ def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
             opener.open(f"{url}/api/v2/version", timeout=5).close()
         except OSError:
             if server.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"no api-server after {START_TIMEOUT_S} s:\n{log.read_text()[-3000:]}") from None
+                raise AssertionError(
+                    f"no api-server after {START_TIMEOUT_S} s:\n{log.read_text()[-3000:]}"
+                ) from None
             time.sleep(0.2)
         else:
             return

@@ -18,7 +18,7 @@ def hold(*events: Event) -> None:
     """Let these events hold in the DAG."""
 
     def look(held: Mapping[str, Held], *_: object) -> Looked:
-        return Looked(held={**held, ZEUS_DAG: Held(events=events)}, begun=())
+        return Looked(events={**held, ZEUS_DAG: Held(events=events)}, begun=())
 
     open_store().look(JOB, look, last=1)
 
@@ -26,8 +26,8 @@ def hold(*events: Event) -> None:
 @pytest.fixture
 def told(site: Site) -> Iterator[None]:
     """A limit that is not set, and a failure whose text comes from a training."""
-    unset = "A power limit could not be set in the newest run (trial 9): no permission."
-    failed = "The newest run left no model (trial 9): <b>disk full</b>. " + "a long word" * 30
+    unset = "A power limit could not be set in the newest run (run 9): no permission."
+    failed = "The newest run left no model (run 9): <b>disk full</b>. " + "a long word" * 30
     hold(
         Event(kind=LIMITS, sentence=unset, remedy="airflow zeus doctor says what is missing."),
         Event(kind=FAILING, sentence=failed, remedy="See the log of the task."),

@@ -1,4 +1,6 @@
-"""The page beside an Airflow that is busy (429): it waits and asks again by itself, and gives up in words."""
+"""The page beside an Airflow that is busy (429): it waits and asks again by itself,
+and gives up in words.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,21 @@ def test_a_page_that_was_refused_asks_again_by_itself(visit: Visit) -> None:
     assert message.inner_text() == "Loading …", "a refusal is no problem yet"
     at.page.locator("#rows tr").nth(RUNS - 1).wait_for(state="attached")
     at.page.locator(".charts figure").nth(3).wait_for(state="attached")
-    table_and_charts = [count for address, count in asked.items() if address.rpartition("/")[2] in ("costs", "charts")]
+    table_and_charts = [
+        count
+        for address, count in asked.items()
+        if address.rpartition("/")[2] in ("costs", "charts")
+    ]
     assert table_and_charts == [3, 3]
     assert at.page.get_by_role("button", name="Try again").count() == 0
 
 
 @pytest.mark.nightly
 def test_a_page_that_is_refused_for_too_long_says_so_and_can_be_tried_again(visit: Visit) -> None:
-    at = visit(DAG_PAGE, before=lambda page: page.route("**/zeus/api/**", lambda route: refused(route, wait_s=3600)))
+    at = visit(
+        DAG_PAGE,
+        before=lambda page: page.route("**/zeus/api/**", lambda route: refused(route, wait_s=3600)),
+    )
     problem = at.page.locator("#message.problem")
     problem.wait_for()
     assert problem.inner_text().startswith(BUSY["detail"])
@@ -57,7 +66,12 @@ def test_a_page_that_is_refused_for_too_long_says_so_and_can_be_tried_again(visi
 @pytest.mark.nightly
 def test_charts_alone_may_be_tried_again(visit: Visit) -> None:
     at = visit(
-        DAG_PAGE, before=lambda page: page.route("**/zeus/api/**/charts*", lambda route: refused(route, wait_s=3600))
+        DAG_PAGE,
+        before=lambda page: page.route(
+            "**/zeus/api/**/charts*", lambda route: refused(route, wait_s=3600)
+        ),
     )
-    at.page.locator(".charts .note:visible", has_text="busy").first.get_by_role("button", name="Try again").wait_for()
+    at.page.locator(".charts .note:visible", has_text="busy").first.get_by_role(
+        "button", name="Try again"
+    ).wait_for()
     assert at.page.locator("#rows tr").count() == RUNS, "the table stands"

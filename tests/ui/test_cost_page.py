@@ -1,4 +1,6 @@
-"""The tab of a DAG inside Airflow's own UI, in a real browser, behind a real login, below a path prefix."""
+"""The tab of a DAG inside Airflow's own UI, in a real browser, behind a real login,
+below a path prefix.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     unfolded(tab)
     assert tab.locator("#rows s").count() >= 2, "given-up attempts are struck through"
     assert tab.locator("#totals").inner_text().startswith(f"Sum of {RUNS} runs, simulated")
-    assert tab.locator("#store").inner_text().startswith("Trial log: log ")
+    assert tab.locator("#store").inner_text().startswith("Run log: log ")
     tab.locator(".front").wait_for()
     titles = ["Cost of each run", "Sum saved", "Belief per batch size", "Energy against time"]
     assert [b.get_attribute("data-title") for b in tab.locator(".chart-block").all()] == titles
@@ -60,7 +62,9 @@ def test_the_tab_of_a_dag(visit: Visit) -> None:
     assert names == answers.last.locator(".tile-name").all_inner_texts() == ["Energy", "Time"]
     assert answers.first.locator(".tile-figure").first.inner_text().endswith("Wh")
     assert answers.nth(1).locator(".tile-name").last.inner_text() == "Together"
-    assert answers.nth(1).locator(".tile-figure").last.inner_text().endswith(" %"), "no amount that looks like energy"
+    assert answers.nth(1).locator(".tile-figure").last.inner_text().endswith(" %"), (
+        "no amount that looks like energy"
+    )
     assert "batch size" in answers.last.inner_text()
     assert at.fine()
 
@@ -101,7 +105,9 @@ def test_a_barrier_or_a_breach_of_the_policy_would_be_noticed(visit: Visit) -> N
     tab.evaluate("document.querySelector('.cost details').remove()")
     with pytest.raises(AssertionError, match="a chart has no table"):
         usable(tab)
-    tab.evaluate("document.head.append(Object.assign(document.createElement('style'), {textContent: '*{}'}))")
+    tab.evaluate(
+        "document.head.append(Object.assign(document.createElement('style'), {textContent: '*{}'}))"
+    )
     assert came(at.page, lambda: at.said)
     with pytest.raises(AssertionError, match="Content Security Policy"):
         at.fine()
@@ -140,9 +146,16 @@ def test_from_the_table_to_a_run_and_back_by_keyboard(visit: Visit, site: Site) 
 def test_what_a_screen_reader_hears(visit: Visit) -> None:
     tab = unfolded(visit(DAG_PAGE).tab())
     drawn(tab, COST)
-    assert re.match(rf"Cost of {RUNS} runs, oldest first", tab.locator(COST).get_attribute("aria-label"))
-    assert tab.get_by_role("region", name="Table of the runs").get_by_role("rowheader").count() == RUNS + 1
-    assert tab.get_by_role("region", name="Table of the runs").get_by_role("columnheader").count() == 9
+    assert re.match(
+        rf"Cost of {RUNS} runs, oldest slice first", tab.locator(COST).get_attribute("aria-label")
+    )
+    assert (
+        tab.get_by_role("region", name="Table of the runs").get_by_role("rowheader").count()
+        == RUNS + 1
+    )
+    assert (
+        tab.get_by_role("region", name="Table of the runs").get_by_role("columnheader").count() == 9
+    )
 
 
 @pytest.mark.slow
@@ -158,7 +171,9 @@ def test_a_dag_without_a_job_says_so_in_one_line(visit: Visit) -> None:
 @pytest.mark.slow
 def test_text_from_outside_is_shown_as_text(visit: Visit, site: Site) -> None:
     """Run ids, job ids, slices of the data, explanations."""
-    odd, cut, why = "<img src=x onerror=alert(1)>{b|x}", "<svg onload=alert(3)>{c|y}", "<b onclick=alert(4)>because</b>"
+    odd = "<img src=x onerror=alert(1)>{b|x}"
+    cut = "<svg onload=alert(3)>{c|y}"
+    why = "<b onclick=alert(4)>because</b>"
     dag = "zeus_ui_odd"
     ran(open_store(), 1, dag_id=dag, job_id="odd<script>alert(2)</script>", run_id=odd)
     with transaction(engine_of(read_url(f"sqlite:///{embedded_path()}")), write=True) as connection:
@@ -166,7 +181,10 @@ def test_text_from_outside_is_shown_as_text(visit: Visit, site: Site) -> None:
         planned = connection.scalar(sa.select(schema.trial.c.planned).where(own))
         changed = {"data_slice": cut, "planned": {**planned, "why": why}}
         connection.execute(sa.update(schema.trial).where(own).values(changed))
-    for address in (f"zeus/page?dag_id={dag}", f"zeus/page?dag_id={dag}&run_id={quote(odd, safe='')}"):
+    for address in (
+        f"zeus/page?dag_id={dag}",
+        f"zeus/page?dag_id={dag}&run_id={quote(odd, safe='')}",
+    ):
         at = visit(address)
         tab = at.tab()
         tab.get_by_text(odd).first.wait_for(state="attached")
@@ -195,7 +213,7 @@ def test_without_the_chart_library_the_page_says_how_to_bring_it(visit: Visit) -
 @pytest.mark.slow
 def test_a_broken_store_is_shown_with_its_remedy(visit: Visit) -> None:
     def broken(page: Any) -> None:
-        answer = {"problem": "The trial log has no tables of ours yet; run 'upgrade' once."}
+        answer = {"problem": "The run log has no tables of ours yet; run 'upgrade' once."}
         page.route("**/zeus/api/**", lambda route: route.fulfill(status=503, json=answer))
 
     tab = visit(DAG_PAGE, before=broken).tab()
@@ -205,7 +223,10 @@ def test_a_broken_store_is_shown_with_its_remedy(visit: Visit) -> None:
 @pytest.mark.slow
 def test_an_ended_login_is_named(visit: Visit) -> None:
     def ended(page: Any) -> None:
-        page.route("**/zeus/api/**", lambda route: route.fulfill(status=401, json={"detail": "Token Expired"}))
+        page.route(
+            "**/zeus/api/**",
+            lambda route: route.fulfill(status=401, json={"detail": "Token Expired"}),
+        )
 
     tab = visit(DAG_PAGE, before=ended).tab()
     assert tab.locator("#message.problem").inner_text().startswith("Your session has expired.")
@@ -213,7 +234,8 @@ def test_an_ended_login_is_named(visit: Visit) -> None:
 
 # --- the choice at each eta, sorting, links, export
 
-# The texts of the chart of energy against time: [text, left, top, right, bottom], and its width last [px].
+# The texts of the chart of energy against time: [text, left, top, right, bottom], and its width
+# last [px].
 FRONT_TEXTS = """() => {
   const chart = window.echarts.getInstanceByDom(document.querySelector(".front .chart"));
   const texts = chart.getZr().storage.getDisplayList().filter((shape) => shape.style.text);
@@ -235,13 +257,21 @@ CROWDED = [  # batch size, limit [W], time [s], energy [J]
     (32, 100.0, 5200.0, 560e3),
     (16, 100.0, 5300.0, 550e3),
 ]
-CHOICES = [(0.0, 64, 250.0), (0.25, 64, 200.0), (0.4, 32, 250.0), (0.5, 32, 250.0), (0.75, 32, 100.0), (1.0, 16, 100.0)]
+CHOICES = [
+    (0.0, 64, 250.0),
+    (0.25, 64, 200.0),
+    (0.4, 32, 250.0),
+    (0.5, 32, 250.0),
+    (0.75, 32, 100.0),
+    (1.0, 16, 100.0),
+]
 
 
 def crowded_front() -> Any:
     """A chart whose points lie close together, and whose job has another eta than the five."""
     points = marked(
-        OperatingPoint(batch_size=b, limit_w=w, tta_s=s, eta_j=j, runs=1, observed=w == 250.0) for b, w, s, j in CROWDED
+        OperatingPoint(batch_size=b, limit_w=w, tta_s=s, eta_j=j, runs=1, observed=w == 250.0)
+        for b, w, s, j in CROWDED
     )
     choices = [EtaChoice(eta=eta, batch_size=b, limit_w=w, start=None) for eta, b, w in CHOICES]
     return front_chart(points, Weights(0.4, 300.0), choices).model_dump(mode="json")
@@ -275,13 +305,22 @@ def test_each_eta_is_named_once_and_no_name_covers_another(
         at.page.wait_for_timeout(300)  # the chart takes its new size
         *texts, wide = tab.evaluate(FRONT_TEXTS)
         marks = [text for text in texts if text[0].startswith("eta ")]
-        etas = ", ".join(mark[0].removeprefix("eta ") for mark in marks).replace(" (today)", "").split(", ")
+        etas = (
+            ", ".join(mark[0].removeprefix("eta ") for mark in marks)
+            .replace(" (today)", "")
+            .split(", ")
+        )
         assert sorted(map(float, etas)) == [0, 0.25, *([0.4] if before else []), 0.5, 0.75, 1]
         for mark in marks:
             assert 0 <= mark[1] < mark[3] <= wide, f"{mark[0]} is cut off"
             assert mark[2] >= 0, f"{mark[0]} is cut off"
             for other in texts:
-                beside = other[3] <= mark[1] or mark[3] <= other[1] or other[4] <= mark[2] or mark[4] <= other[2]
+                beside = (
+                    other[3] <= mark[1]
+                    or mark[3] <= other[1]
+                    or other[4] <= mark[2]
+                    or mark[4] <= other[2]
+                )
                 assert other is mark or beside, f"{mark[0]} and {other[0]} overlap"
         tab.locator(".front").scroll_into_view_if_needed()
         at.shoot(f"front-{theme}-{width}{'-crowded' if before else ''}")
@@ -295,13 +334,18 @@ def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
     head = tab.locator("#runs").get_by_role("columnheader", name="Energy")
 
     def costs() -> list[float]:
-        cells = tab.locator("#rows td:nth-child(4)").evaluate_all("all => all.map(cell => cell.dataset.sort)")
+        cells = tab.locator("#rows td:nth-child(4)").evaluate_all(
+            "all => all.map(cell => cell.dataset.sort)"
+        )
         return [float(cell) for cell in cells]
 
     before = costs()
     head.get_by_role("button").focus()
     at.page.keyboard.press("Enter")
-    assert (costs(), head.get_attribute("aria-sort")) == (sorted(before, reverse=True), "descending")
+    assert (costs(), head.get_attribute("aria-sort")) == (
+        sorted(before, reverse=True),
+        "descending",
+    )
     assert costs() != before
     at.page.keyboard.press("Enter")
     assert (costs(), head.get_attribute("aria-sort")) == (sorted(before), "ascending")
@@ -312,9 +356,12 @@ def test_the_table_sorts_by_any_column_and_says_so(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("Log", marks=pytest.mark.nightly), pytest.param("XCom", marks=pytest.mark.slow)]
+    "name",
+    [pytest.param("Log", marks=pytest.mark.nightly), pytest.param("XCom", marks=pytest.mark.slow)],
 )
-def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(visit: Visit, site: Site, name: str) -> None:
+def test_a_row_leads_to_the_log_and_the_xcoms_of_its_task(
+    visit: Visit, site: Site, name: str
+) -> None:
     at = visit(DAG_TAB)
     unfolded(at.tab()).locator("#rows tr").first.get_by_role("link", name=f"{name} of run").click()
     run = f"dags/{ZEUS_DAG}/runs/{quote(site.runs[-1], safe='')}/tasks/train"
@@ -338,7 +385,9 @@ def test_the_export_holds_the_stores_rows(visit: Visit) -> None:
         rows = [row(trial, in_force()) for trial in store.trials(job)]
     names = ("run_id", "batch_size", "energy_j", "opened_at_utc")
     held = list(csv.DictReader(io.StringIO(Path(file.path()).read_text())))
-    assert [[line[n] for n in names] for line in held] == [[str(each[n]) for n in names] for each in rows]
+    assert [[line[n] for n in names] for line in held] == [
+        [str(each[n]) for n in names] for each in rows
+    ]
     assert at.fine()
 
 

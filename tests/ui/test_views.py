@@ -1,5 +1,6 @@
-"""Every view inside Airflow's own UI, in both themes, wide and narrow: below a path prefix with SQLite, and with
-PostgreSQL for Airflow and the trial log alike; there a morning's way through all of them too.
+"""Every view inside Airflow's own UI, in both themes, wide and narrow: below a path prefix with
+SQLite, and with PostgreSQL for Airflow and the run log alike;
+there a morning's way through all of them too.
 """
 
 from __future__ import annotations
@@ -17,13 +18,20 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.store.rows import to_row
+from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.postgres import empty_database
+from tests.ui import tasks
 from tests.ui.look import DAG_TAB, TOO_WIDE, Visit, drawn, run_tab, unfolded
 from tests.ui.site import ADMIN, PREFIX, RUNS, ZEUS_DAG, Site, api_server
 
 VIEWS = {"overview": "plugin/zeus", "dag": DAG_TAB, "run": ""}
+TASKS = {
+    "overview": "zeus/page",
+    "dag": f"zeus/page?dag_id={tasks.DAG_ID}",
+    "run": f"zeus/page?dag_id={tasks.DAG_ID}&run_id={tasks.RUN}",
+}
 CHARTS = {
     "overview": (),
     "dag": (".cost", ".saved", ".belief", ".front"),
@@ -33,17 +41,25 @@ CHARTS = {
 
 @pytest.fixture(scope="session")
 def postgres_site(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The same site, its history made by a process whose Airflow and whose trial log have PostgreSQL."""
+    """The same site, its history made by a process whose Airflow and whose run log have
+    PostgreSQL.
+    """
     home = tmp_path_factory.mktemp("airflow-on-postgres")
     with empty_database(postgres) as metadata, empty_database(postgres) as log:
         on = {
             "AIRFLOW_HOME": str(home),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata.replace("postgresql://", "postgresql+psycopg2://"),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata.replace(
+                "postgresql://", "postgresql+psycopg2://"
+            ),
             "AIRFLOW_CONN_ZEUS_DEFAULT": json.dumps({"conn_type": "postgres", "host": log}),
         }
         SqlStore(log, create=True).close()
         made = subprocess.run(
-            [sys.executable, "-m", "tests.ui.site"], env=os.environ | on, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "tests.ui.site"],
+            env=os.environ | on,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert made.returncode == 0, made.stderr[-3000:]
         with api_server(home, **on) as server:
@@ -58,7 +74,11 @@ def everywhere(request: pytest.FixtureRequest) -> Site:
     return found
 
 
-IN_A_CHECK = {("sqlite", "overview", "light"), ("sqlite", "dag", "dark"), ("sqlite", "run", "light")}
+IN_A_CHECK = {
+    ("sqlite", "overview", "light"),
+    ("sqlite", "dag", "dark"),
+    ("sqlite", "run", "light"),
+}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +89,9 @@ IN_A_CHECK = {("sqlite", "overview", "light"), ("sqlite", "dag", "dark"), ("sqli
     ],
     indirect=["everywhere"],
 )
-def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: Site, view: str, theme: str) -> None:
+def test_every_view_in_both_themes_wide_and_narrow(
+    visit_of: Visit, everywhere: Site, view: str, theme: str
+) -> None:
     at = visit_of(everywhere, VIEWS[view] or run_tab(everywhere.runs[1]), theme=theme)
     tab = at.zeus  # Airflow may build its iframe anew while the page loads
     tab.locator("#store").wait_for(state="attached")
@@ -90,6 +112,47 @@ def test_every_view_in_both_themes_wide_and_narrow(visit_of: Visit, everywhere: 
     assert at.fine()
 
 
+@pytest.fixture(scope="module")
+def shop(site: Site) -> None:
+    """A DAG of plain tasks that were measured from outside."""
+    tasks.history()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("view", "theme"), [("overview", "light"), ("dag", "dark"), ("run", "light")]
+)
+def test_tasks_measured_from_outside_in_every_view(
+    visit: Visit, shop: None, view: str, theme: str
+) -> None:
+    """All tasks first, one line for fifty mapped ones, those below 1 % folded;
+    no source is added to another.
+    """
+    at = visit(TASKS[view], theme=theme)
+    tab = at.tab()
+    tab.locator("#store").wait_for(state="attached")
+    if view == "overview":
+        tab.locator("tbody", has_text=tasks.DAG_ID).locator("tr.folded summary").click()
+    tab.locator("details.small summary").first.click()
+    sums = tab.locator("tr.sum th").all_inner_texts()
+    assert sums == ["All 5 tasks", "1 task", "1 task"]
+    first = "details.small" if view == "overview" else "#tasks"
+    assert tab.locator(first).count() == 1
+    within = "tr.folded " if view == "overview" else ""
+    names = tab.locator(f"{within}tbody tr:not(.sum) > th[scope=row]").all_inner_texts()
+    if view == "run":
+        shown = ["extract", "transform, 50 mapped", "embed", "load", "notify", "wait", "report"]
+        assert names == shown, "the order of the graph, then what is folded"
+        assert tab.locator("details[data-task] > details.part:visible").count() == 0
+    else:
+        assert names == ["embed", "transform", "extract", "load", "notify", "wait", "report"]
+    for width in (1280, 740):
+        at.page.set_viewport_size({"width": width, "height": 900})
+        assert tab.locator("html").evaluate(TOO_WIDE) <= 0, "only tables scroll sideways"
+        at.shoot_whole(tab, f"tasks-{view}-{theme}-{width}")
+    assert at.fine()
+
+
 @pytest.mark.nightly
 def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     """From all jobs to one, a run clicked through, and what is exported is what the log holds."""
@@ -97,16 +160,17 @@ def test_a_morning_on_postgres(visit_of: Visit, postgres_site: Site) -> None:
     at.zeus.locator("#jobs tr", has_text=ZEUS_DAG).first.locator("th a").click()
     at.page.wait_for_url(f"**/{DAG_TAB}")
     tab = unfolded(at.tab())
-    assert tab.locator("#store").inner_text().startswith("Trial log: postgresql")
+    assert tab.locator("#store").inner_text().startswith("Run log: postgresql")
     with at.page.expect_download() as waiting:
         tab.get_by_role("link", name="CSV").click()
     lines = list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text())))
     store = SqlStore(postgres_site.log)
-    rows = [to_row(t) for t in store.trials(f"{ZEUS_DAG}.train")]
+    rows = [flat(t) for t in store.trials(f"{ZEUS_DAG}.train")]
     store.close()
     assert len(rows) > RUNS
-    assert [(x["run_id"], x["planned_batch_size"], x["energy_j"], x["state"]) for x in lines] == [
-        (r["run_id"], str(r["batch_size"]), str(r["energy_j"]), r["state"]) for r in rows
+    assert [(x["run_id"], x["batch_size"], x["energy_j"], x["state"]) for x in lines] == [
+        (r["run_id"], str(r["batch_size"]), str(r["energy_j"]), State(r["state"]).text)
+        for r in rows
     ]
     tab.locator("#rows tr th a").first.click()
     attempts: Any = at.zeus.locator(".attempts > li")

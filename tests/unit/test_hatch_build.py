@@ -1,6 +1,8 @@
-"""When the build keeps the chart library it has, what it says of it, and the README as an index shows it.
+"""When the build keeps the chart library it has, what it says of it,
+and the README as an index shows it.
 
-What it fetches and packs is tested by tests/system/test_wheel.py and tests/unit/test_release_check.py.
+What it fetches and packs is tested by tests/system/test_wheel.py and
+tests/unit/test_release_check.py.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (static / name).write_bytes(data)
     stamp = {**hatch_build.locked(tmp_path), "files": hatch_build._checksums(files)}
     (static / hatch_build.STAMP).write_text(json.dumps(stamp))
-    monkeypatch.setattr(hatch_build, "PINNED", hatch_build._checksums({hatch_build.SCRIPT: b"charts"}))
+    monkeypatch.setattr(
+        hatch_build, "PINNED", hatch_build._checksums({hatch_build.SCRIPT: b"charts"})
+    )
     return tmp_path
 
 
@@ -38,7 +42,9 @@ def test_what_agrees_with_the_lock_is_kept(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [hatch_build.SCRIPT, hatch_build.ZIPPED, hatch_build.STAMP])
-@pytest.mark.parametrize("damage", [Path.unlink, lambda p: p.write_bytes(p.read_bytes()[:-1])], ids=["gone", "cut"])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda p: p.write_bytes(p.read_bytes()[:-1])], ids=["gone", "cut"]
+)
 def test_what_is_damaged_is_fetched_again(checkout: Path, name: str, damage: object) -> None:
     assert callable(damage)
     damage(checkout / hatch_build.STATIC / name)
@@ -79,7 +85,8 @@ def test_every_package_of_the_lock_has_a_licence_and_a_component() -> None:
         assert len(component["hashes"][0]["content"]) == 128
     assert found["metadata"]["component"]["version"] == "1.2.3"
     graph = {each["ref"]: each["dependsOn"] for each in found["dependencies"]}
-    zrender, tslib = components["zrender"]["bom-ref"], components["tslib"]["bom-ref"]
+    zrender = components["zrender"]["bom-ref"]
+    tslib = components["tslib"]["bom-ref"]
     assert graph["pkg:pypi/airflow-provider-zeus@1.2.3"] == [components["echarts"]["bom-ref"]]
     assert graph[components["echarts"]["bom-ref"]] == [tslib, zrender]
     assert graph[zrender] == [tslib]

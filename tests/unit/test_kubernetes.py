@@ -1,9 +1,12 @@
-"""The manifests in docker/kubernetes/: of the form of Kubernetes' API, least rights, and what the sidecar needs."""
+"""The manifests in docker/kubernetes/: of the form of Kubernetes' API, least rights,
+and what the sidecar needs.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,18 +20,21 @@ import yaml
 
 from tests.fake_nvml import Gpu
 from tests.unit.dags.conftest import DAGS
-from tests.unit.power.limits.test_sidecar import SCRIPT, Peer, card  # noqa: F401
+from tests.unit.power.limits.test_sidecar import ALONE, LIMITS, Peer, card  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "kubernetes"
-PAGES = [ROOT / "docs" / "how-to" / "kubernetes.md", ROOT / "docs" / "several-gpus.md"]
-VERSIONS = ["1.31", kubernetes_validate.latest_version()]  # the oldest that the page names, and the newest known
+PAGES = [ROOT / "docs" / "how-to" / "kubernetes.md", ROOT / "docs" / "how-to" / "several-gpus.md"]
+# the oldest that the page names, and the newest known
+VERSIONS = ["1.31", kubernetes_validate.latest_version()]
 
 
 def documents() -> list[dict[str, Any]]:
     """The manifests that kustomize puts together."""
     names = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
-    assert sorted(names) == sorted(path.name for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml")
+    assert sorted(names) == sorted(
+        path.name for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml"
+    )
     return [each for name in names for each in yaml.safe_load_all((FOLDER / name).read_text())]
 
 
@@ -59,11 +65,15 @@ def test_each_manifest_fits_the_schema(document: dict[str, Any], version: str) -
     kubernetes_validate.validate(document, version, strict=True)
 
 
-@pytest.mark.parametrize("broken", [{"updateStrategi": {}}, {"minReadySeconds": "soon"}, {"template": []}])
+@pytest.mark.parametrize(
+    "broken", [{"updateStrategi": {}}, {"minReadySeconds": "soon"}, {"template": []}]
+)
 def test_the_schema_refuses_what_is_none(broken: dict[str, Any]) -> None:
     document = only("DaemonSet")
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate({**document, "spec": document["spec"] | broken}, VERSIONS[1], strict=True)
+        kubernetes_validate.validate(
+            {**document, "spec": document["spec"] | broken}, VERSIONS[1], strict=True
+        )
 
 
 def test_kustomize_finds_what_it_puts_together() -> None:
@@ -73,7 +83,9 @@ def test_kustomize_finds_what_it_puts_together() -> None:
     assert sidecar()["image"] == image["name"]
     assert set(image) == {"name", "newName", "newTag"}
     namespaces = {
-        each["metadata"]["namespace"] for each in documents() if each["kind"] in ("DaemonSet", "NetworkPolicy")
+        each["metadata"]["namespace"]
+        for each in documents()
+        if each["kind"] in ("DaemonSet", "NetworkPolicy")
     }
     assert namespaces == {only("Namespace")["metadata"]["name"]}
     spec = only("DaemonSet")["spec"]
@@ -81,7 +93,8 @@ def test_kustomize_finds_what_it_puts_together() -> None:
 
 
 def test_the_sidecar_has_the_rights_that_it_needs_and_no_other() -> None:
-    pod, container = only("DaemonSet")["spec"]["template"]["spec"], sidecar()
+    pod = only("DaemonSet")["spec"]["template"]["spec"]
+    container = sidecar()
     rights = container["securityContext"]
     assert rights["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN", "CHOWN"]}
     assert rights["readOnlyRootFilesystem"]
@@ -89,8 +102,12 @@ def test_the_sidecar_has_the_rights_that_it_needs_and_no_other() -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & set(pod)
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
-    assert "nvidia.com/gpu" not in str(container["resources"]), "it takes no GPU away from trainings"
-    assert {"memory", "ephemeral-storage"} == set(container["resources"]["limits"]), "its log counts as storage"
+    assert "nvidia.com/gpu" not in str(container["resources"]), (
+        "it takes no GPU away from trainings"
+    )
+    assert {"memory", "ephemeral-storage"} == set(container["resources"]["limits"]), (
+        "its log counts as storage"
+    )
     policy = only("NetworkPolicy")["spec"]
     assert policy == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}, "no peer is allowed"
 
@@ -99,8 +116,11 @@ def test_records_are_mounted_by_the_sidecar_alone_and_the_socket_by_a_claim() ->
     pod = only("DaemonSet")["spec"]["template"]["spec"]
     mounted = {m["mountPath"]: m["name"] for m in sidecar()["volumeMounts"]}
     paths = {v["name"]: v["hostPath"]["path"] for v in pod["volumes"]}
-    assert {path: paths[name] for path, name in mounted.items()} == {p: p for p in ("/run/zeus", "/run/zeus-limits")}
-    volume, claim = only("PersistentVolume"), only("PersistentVolumeClaim")
+    assert {path: paths[name] for path, name in mounted.items()} == {
+        p: p for p in ("/run/zeus", "/run/zeus-limits")
+    }
+    volume = only("PersistentVolume")
+    claim = only("PersistentVolumeClaim")
     assert volume["spec"]["hostPath"]["path"] == "/run/zeus"
     assert volume["spec"]["claimRef"] == {k: claim["metadata"][k] for k in ("name", "namespace")}
     assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
@@ -117,12 +137,17 @@ def test_the_example_fits_the_manifests() -> None:
     group = int(sidecar()["args"][sidecar()["args"].index("--group") + 1])
     (power, _), (mount, _) = task.volumes, task.volume_mounts
     source = power.persistent_volume_claim
-    assert (task.namespace, source.claim_name, source.read_only) == (claim["namespace"], claim["name"], True)
+    assert (task.namespace, source.claim_name, source.read_only) == (
+        claim["namespace"],
+        claim["name"],
+        True,
+    )
     assert (mount.name, mount.mount_path, mount.read_only) == (power.name, "/run/zeus", True)
     assert task.security_context.supplemental_groups == [group]
     assert task.env_vars["ZEUS_POWER_SOCKET"] == "/run/zeus/power.sock"
     assert task.retries
-    pod, container = task.security_context, task.container_security_context
+    pod = task.security_context
+    container = task.container_security_context
     # What the level "restricted" of Pod Security asks for.
     assert (pod.run_as_non_root, pod.seccomp_profile.type) == (True, "RuntimeDefault")
     assert (container.allow_privilege_escalation, container.capabilities.drop) == (False, ["ALL"])
@@ -130,7 +155,9 @@ def test_the_example_fits_the_manifests() -> None:
 
 @pytest.fixture
 def started(tmp_path: Path, card: Gpu) -> Iterator[subprocess.Popen[str]]:  # noqa: F811
-    """The container's program with its arguments, in folders as kubelet makes them: mode 755, empty."""
+    """The container's program with its arguments, in folders as kubelet makes them:
+    mode 755, empty.
+    """
     for name in ("zeus", "zeus-limits"):
         (tmp_path / name).mkdir(mode=0o755)
     words = [
@@ -142,8 +169,13 @@ def started(tmp_path: Path, card: Gpu) -> Iterator[subprocess.Popen[str]]:  # no
     ]
     if os.geteuid():
         words[words.index("--group") + 1] = str(os.getgid())  # another group needs CAP_CHOWN
+    image = tmp_path / "zeus_power"
+    image.mkdir()
+    for name in ALONE:
+        shutil.copy(LIMITS / name, image)
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(SCRIPT), *words],
+        [sys.executable, "-S", "-m", "zeus_power.sidecar_server", *words],
+        cwd=tmp_path,
         env={**os.environ, "FAKE_NVML_ROOT": "1"},
         stderr=subprocess.PIPE,
         text=True,

@@ -58,14 +58,18 @@ def test_the_lines_arrive_as_before(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_every_module_of_ours_logs_by_it() -> None:
-    """The sidecar runs as one file without the package."""
+    """The sidecar runs without the package."""
     unguarded = {
-        str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "= logging.getLogger(" in path.read_text()
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if "= logging.getLogger(" in path.read_text()
     }
     assert unguarded <= {"log_guard.py", "power/limits/sidecar_server.py"}
 
 
 def test_without_any_handler_a_warning_is_printed_as_python_does() -> None:
-    code = "from airflow_provider_zeus.log_guard import guarded_log; guarded_log('x').warning('seen')"
+    code = (
+        "from airflow_provider_zeus.log_guard import guarded_log; guarded_log('x').warning('seen')"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "seen\n")

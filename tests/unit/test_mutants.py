@@ -39,7 +39,15 @@ def test_half_are_drawn_and_half_undo_a_fix() -> None:
 
     assert Counter(fault.origin.split()[0] for fault in listed) == {"drawn": 30, "fix": 30}
     assert len({fault.id for fault in listed}) == 60
-    assert len({fault.put_into((scratch.ROOT / fault.file).read_text(encoding="utf-8")) for fault in listed}) == 60
+    assert (
+        len(
+            {
+                fault.put_into((scratch.ROOT / fault.file).read_text(encoding="utf-8"))
+                for fault in listed
+            }
+        )
+        == 60
+    )
 
 
 def test_a_seed_draws_the_same_again(tmp_path: Path) -> None:
@@ -64,7 +72,8 @@ def test_a_loss_is_noticed() -> None:
 
 
 def test_what_slow_tests_alone_find_is_told_apart() -> None:
-    before, after = {"a": FOUND}, {"a": replace(FOUND, part="slow")}
+    before = {"a": FOUND}
+    after = {"a": replace(FOUND, part="slow")}
 
     assert report.lost(before, after) == []
     assert report.slower(before, after) == ["a"]
@@ -72,10 +81,18 @@ def test_what_slow_tests_alone_find_is_told_apart() -> None:
 
 def test_a_file_of_ones_own_comes_first_then_those_that_name_it(tmp_path: Path) -> None:
     fault = replace(faults.read()[0], file="airflow_provider_zeus/model/cost.py")
-    for file, text in (("tests/unit/model/test_cost.py", ""), ("tests/ui/test_x.py", ""), ("tests/test_y.py", "cost")):
+    for file, text in (
+        ("tests/unit/model/test_cost.py", ""),
+        ("tests/ui/test_x.py", ""),
+        ("tests/test_y.py", "cost"),
+    ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
-    seconds = {"tests/ui/test_x.py::b": 1.0, "tests/test_y.py::c": 2.0, "tests/unit/model/test_cost.py::a": 9.0}
+    seconds = {
+        "tests/ui/test_x.py::b": 1.0,
+        "tests/test_y.py::c": 2.0,
+        "tests/unit/model/test_cost.py::a": 9.0,
+    }
 
     files = in_order(fault, set(seconds), seconds, tmp_path, 3)
 

@@ -1,4 +1,6 @@
-"""Nothing that is read by package, DAGs or demo can run: no pickle, weights only, no text in a statement or a shell."""
+"""Nothing that is read by package, DAGs or demo can run: no pickle, weights only,
+no text in a statement or a shell.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = [p for room in ("airflow_provider_zeus", "dags", "demo", "docker") for p in sorted((ROOT / room).rglob("*.py"))]
+FILES = [
+    p
+    for room in ("airflow_provider_zeus", "dags", "demo", "docker")
+    for p in sorted((ROOT / room).rglob("*.py"))
+]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RISKY = ("torch.load(", "np.load(", "numpy.load(", "read_pickle(", "yaml.load(", "eval(", "exec(")
-FORBIDDEN = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "jsonpickle"}
+FORBIDDEN = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "cloudpickle",
+    "dill",
+    "joblib",
+    "marshal",
+    "shelve",
+    "jsonpickle",
+}
 STATEMENTS = ("execute", "exec_driver_sql", "executemany", "executescript")
 READ_OF_CALLS = {"weights_only", "allow_pickle", "shell"}
 CALLED = {"eval", "exec", "compile", "__import__"}
@@ -31,37 +47,48 @@ def dotted(node: ast.expr) -> str:
 def dangers(source: str) -> Iterator[str]:
     """What of a module could run what it reads."""
     for node in ast.walk(ast.parse(source)):
+        names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        else:
-            names = []
         yield from (f"imports {name}" for name in names if name.split(".")[0] in FORBIDDEN)
-        if not isinstance(node, ast.Call):
-            continue
-        called = dotted(node.func)
-        given = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg in READ_OF_CALLS}
-        if called in CALLED:
-            yield f"calls {called}"
-        if called.endswith("torch.load") and given.get("weights_only") != "True":
-            yield "calls torch.load without weights_only=True"
-        if called.endswith(("np.load", "numpy.load", "read_pickle")) and given.get("allow_pickle") != "False":
-            yield f"calls {called}, which may unpickle"
-        made = bool(node.args) and isinstance(node.args[0], ast.JoinedStr | ast.BinOp)
-        if made and (called in ("sa.text", "sqlalchemy.text") or called.split(".")[-1] in STATEMENTS):
-            yield f"puts an SQL statement together for {called}"
-        if called.endswith("yaml.load"):
-            yield "calls yaml.load"
-        if given.get("shell") == "True" or called in ("os.system", "os.popen"):
-            yield f"hands a text to a shell by {called}"
+        if isinstance(node, ast.Call):
+            yield from dangers_of_call(node)
+
+
+def dangers_of_call(node: ast.Call) -> Iterator[str]:
+    """What one call could run."""
+    called = dotted(node.func)
+    given = {k.arg: ast.unparse(k.value) for k in node.keywords if k.arg in READ_OF_CALLS}
+    is_load = called.endswith(("np.load", "numpy.load", "read_pickle"))
+    takes_sql = called in ("sa.text", "sqlalchemy.text") or called.split(".")[-1] in STATEMENTS
+    is_made = bool(node.args) and isinstance(node.args[0], ast.JoinedStr | ast.BinOp)
+    if called in CALLED:
+        yield f"calls {called}"
+    if called.endswith("torch.load") and given.get("weights_only") != "True":
+        yield "calls torch.load without weights_only=True"
+    if is_load and given.get("allow_pickle") != "False":
+        yield f"calls {called}, which may unpickle"
+    if is_made and takes_sql:
+        yield f"puts an SQL statement together for {called}"
+    if called.endswith("yaml.load"):
+        yield "calls yaml.load"
+    if given.get("shell") == "True" or called in ("os.system", "os.popen"):
+        yield f"hands a text to a shell by {called}"
 
 
 def shown_dangers(text: str) -> Iterator[str]:
-    """What the examples of a page or of docstrings and comments could run; an example need not be whole."""
+    """What the examples of a page or of docstrings and comments could run;
+    an example need not be whole.
+    """
     for line in text.splitlines():
         words = line.strip().removeprefix(">>> ").split()
-        if len(words) > 1 and words[0] in ("import", "from") and words[1].split(".")[0] in FORBIDDEN:
+        if (
+            len(words) > 1
+            and words[0] in ("import", "from")
+            and words[1].split(".")[0] in FORBIDDEN
+        ):
             yield f"shows {' '.join(words)}"
     for name in RISKY:
         _, *calls = re.split(rf"(?<![\w.]){re.escape(name)}", text)

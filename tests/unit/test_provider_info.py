@@ -21,18 +21,27 @@ from airflow_provider_zeus.get_provider_info import get_provider_info
 
 def test_the_entry_point_gives_it() -> None:
     (entry,) = [
-        e for e in entry_points(group="apache_airflow_provider") if e.dist and e.dist.name == "airflow-provider-zeus"
+        e
+        for e in entry_points(group="apache_airflow_provider")
+        if e.dist and e.dist.name == "airflow-provider-zeus"
     ]
     assert entry.load()() == get_provider_info()
 
 
 def test_it_is_valid_by_airflows_schema() -> None:
-    schema = json.loads(resources.files("airflow").joinpath("provider_info.schema.json").read_text())
+    schema = json.loads(
+        resources.files("airflow").joinpath("provider_info.schema.json").read_text()
+    )
     jsonschema.validate(get_provider_info(), schema)
 
 
 def _named(info: dict[str, Any]) -> list[str]:
-    modules = [m for kind in ("operators", "hooks") for group in info[kind] for m in group["python-modules"]]
+    modules = [
+        m
+        for kind in ("operators", "hooks")
+        for group in info[kind]
+        for m in group["python-modules"]
+    ]
     classes = [c["hook-class-name"] for c in info["connection-types"]] + [
         d["class-name"] for d in info["task-decorators"]
     ]
@@ -53,16 +62,22 @@ def test_it_names_every_operator_and_hook() -> None:
 
     for room, base in (("operators", BaseOperator), ("hooks", BaseHook)):
         package = import_module(f"airflow_provider_zeus.{room}")
-        names = [m.name for m in iter_modules(package.__path__) if m.name != "openlineage"]  # it needs that provider
+        # it needs that provider
+        names = [m.name for m in iter_modules(package.__path__) if m.name != "openlineage"]
         modules = [import_module(f"{package.__name__}.{name}") for name in names]
         defining = {
             m.__name__
             for m in modules
             for name, c in vars(m).items()
-            if inspect.isclass(c) and issubclass(c, base) and c.__module__ == m.__name__ and not name.startswith("_")
+            if inspect.isclass(c)
+            and issubclass(c, base)
+            and c.__module__ == m.__name__
+            and not name.startswith("_")
         }
         assert defining
-        assert defining == {m for group in get_provider_info()[room] for m in group["python-modules"]}
+        assert defining == {
+            m for group in get_provider_info()[room] for m in group["python-modules"]
+        }
 
 
 def test_the_pieces_belong_to_the_one_integration() -> None:
@@ -76,11 +91,20 @@ def test_the_pieces_belong_to_the_one_integration() -> None:
 
 
 def _options() -> list[tuple[str, dict[str, Any]]]:
-    return [(name, o) for section in get_provider_info()["config"].values() for name, o in section["options"].items()]
+    return [
+        (name, o)
+        for section in get_provider_info()["config"].values()
+        for name, o in section["options"].items()
+    ]
 
 
 def test_each_option_is_documented_in_full() -> None:
-    read = {"string": str, "float": float, "integer": int, "boolean": {"True": True, "False": False}.__getitem__}
+    read = {
+        "string": str,
+        "float": float,
+        "integer": int,
+        "boolean": {"True": True, "False": False}.__getitem__,
+    }
     for name, option in _options():
         assert set(option) == {"type", "default", "description", "example", "version_added"}, name
         assert option["example"], name
@@ -100,7 +124,9 @@ def test_every_option_read_is_documented() -> None:
 
 
 def test_the_plugin_is_named_in_one_place() -> None:
-    assert "plugins" not in get_provider_info(), "Airflow rejects a plugin that is also an entry point"
+    assert "plugins" not in get_provider_info(), (
+        "Airflow rejects a plugin that is also an entry point"
+    )
 
 
 def test_airflow_reads_its_options(airflow_home: Any) -> None:

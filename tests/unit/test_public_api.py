@@ -1,4 +1,6 @@
-"""The public API: which names it has, that each is there and documented, and that importing the package is cheap."""
+"""The public API: which names it has, that each is there and documented,
+and that importing the package is cheap.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_each_name_is_there_and_documented() -> None:
         assert found is getattr(import_module(found.__module__), name), name
         assert found.__doc__, name
         for member, value in vars(found).items():
-            if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod)):
+            if not member.startswith("_") and (
+                inspect.isfunction(value) or isinstance(value, property | classmethod)
+            ):
                 assert inspect.getdoc(getattr(found, member)), f"{name}.{member} has no docstring"
 
 
@@ -69,7 +73,12 @@ def test_importing_the_package_loads_none_of_its_modules() -> None:
         "import airflow_provider_zeus\n"
         "print(json.dumps(sorted(set(sys.modules) - before)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     loaded = json.loads(done.stdout)
     assert [m for m in loaded if m.startswith("airflow")] == ["airflow_provider_zeus"]
-    assert {m.partition(".")[0] for m in loaded} <= {"airflow_provider_zeus", *sys.stdlib_module_names}
+    assert {m.partition(".")[0] for m in loaded} <= {
+        "airflow_provider_zeus",
+        *sys.stdlib_module_names,
+    }

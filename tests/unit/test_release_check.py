@@ -1,4 +1,6 @@
-"""What ``make release-check`` finds: nothing in this checkout, and each fault that is put into what was built."""
+"""What ``make release-check`` finds: nothing in this checkout,
+and each fault that is put into what was built.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ SBOM = "sboms/airflow-provider-zeus.cdx.json"
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Sdist and wheel of this checkout."""
     if not hatch_build.is_current(ROOT):
-        pytest.skip("this checkout has no chart library: it is fetched by an installation with a network")
+        pytest.skip(
+            "this checkout has no chart library: it is fetched by an installation with a network"
+        )
     return release_check.build(tmp_path_factory.mktemp("dist"))
 
 
@@ -64,12 +68,18 @@ def test_the_metadata_is_what_an_index_shows(built: Built) -> None:
     found = built.metadata
     assert found["Version"] == airflow_provider_zeus.__version__
     assert found["License-Expression"] == "Apache-2.0 AND BSD-3-Clause AND 0BSD"
-    assert found.get_all("License-File") == ["LICENSE", "licenses/echarts/LICENSE.txt", "licenses/echarts/NOTICE.txt"]
+    assert found.get_all("License-File") == [
+        "LICENSE",
+        "licenses/echarts/LICENSE.txt",
+        "licenses/echarts/NOTICE.txt",
+    ]
     text = str(found.get_payload())
     linked = set(hatch_build.RELATIVE_LINK.findall((ROOT / "README.md").read_text()))
     assert len(linked) > 20, "the README links to its own files"
     for _, _, path, part in linked:
-        assert re.search(rf"\]\({ADDRESS}/(blob|raw|tree)/v{built.version}/{re.escape(path + part)}\)", text), path
+        assert re.search(
+            rf"\]\({ADDRESS}/(blob|raw|tree)/v{built.version}/{re.escape(path + part)}\)", text
+        ), path
         assert (ROOT / path).exists(), path
     assert release_check.relative_links(text) == []
 
@@ -84,13 +94,30 @@ def test_a_relative_link_is_found() -> None:
     [
         ("METADATA", "\nVersion: ", "\nVersion: 9", "METADATA says version 9"),
         ("METADATA", "Project-URL: Issues,", "Project-URL: Other,", "no Issues"),
-        ("METADATA", f"Changelog, {ADDRESS}", "Changelog, https://elsewhere.example", "elsewhere.example"),
-        ("METADATA", "License-File: licenses/echarts/NOTICE.txt\n", "", "no licenses/echarts/NOTICE.txt"),
-        ("METADATA", f"]({ADDRESS}/blob/v{airflow_provider_zeus.__version__}/", "](", "leads nowhere"),
+        (
+            "METADATA",
+            f"Changelog, {ADDRESS}",
+            "Changelog, https://elsewhere.example",
+            "elsewhere.example",
+        ),
+        (
+            "METADATA",
+            "License-File: licenses/echarts/NOTICE.txt\n",
+            "",
+            "no licenses/echarts/NOTICE.txt",
+        ),
+        (
+            "METADATA",
+            f"]({ADDRESS}/blob/v{airflow_provider_zeus.__version__}/",
+            "](",
+            "leads nowhere",
+        ),
         ("licenses/LICENSE", "Apache", "Apocalypse", "License-File: LICENSE"),
     ],
 )
-def test_a_fault_of_the_metadata_is_found(built: Built, name: str, old: str, new: str, said: str) -> None:
+def test_a_fault_of_the_metadata_is_found(
+    built: Built, name: str, old: str, new: str, said: str
+) -> None:
     assert said in "\n".join(release_check.metadata(changed(built, name, old, new)))
 
 
@@ -98,13 +125,20 @@ def test_a_fault_of_the_metadata_is_found(built: Built, name: str, old: str, new
     ("name", "old", "new", "said"),
     [
         (SBOM, '"CycloneDX"', '"Another"', "SBOM: "),
-        (SBOM, '"version": "6.1.0"', '"version": "5.0.0"', "echarts 5.0.0, but the wheel has 6.1.0"),
+        (
+            SBOM,
+            '"version": "6.1.0"',
+            '"version": "5.0.0"',
+            "echarts 5.0.0, but the wheel has 6.1.0",
+        ),
         (SBOM, '"0BSD"', '"MIT"', "MIT"),
         ("METADATA", " AND 0BSD", "", "0BSD"),
         ("METADATA", "\nVersion: ", "\nVersion: 9", "SBOM: of version"),
     ],
 )
-def test_a_fault_of_the_bill_of_materials_is_found(built: Built, name: str, old: str, new: str, said: str) -> None:
+def test_a_fault_of_the_bill_of_materials_is_found(
+    built: Built, name: str, old: str, new: str, said: str
+) -> None:
     assert said in "\n".join(release_check.bill_of_materials(changed(built, name, old, new)))
 
 
@@ -132,7 +166,9 @@ def test_a_file_too_many_or_too_few_is_found(built: Built) -> None:
         ("no heading", None, "begins with None"),
     ],
 )
-def test_changelog_version_and_tag_agree(built: Built, heading: str, tag: str | None, said: str | None) -> None:
+def test_changelog_version_and_tag_agree(
+    built: Built, heading: str, tag: str | None, said: str | None
+) -> None:
     text = heading.format(version=built.version) + "\n\n## 0.0.1 (2020-01-01)\n"
     if heading == "no heading":
         text = heading
@@ -146,7 +182,10 @@ def test_a_hidden_entry_point_is_found(built: Built, tmp_path: Path) -> None:
     with ZipFile(broken, "w") as archive:
         for name, data in built.wheel.items():
             archive.writestr(
-                name, data.replace(b"class ZeusPlugin", b"class Renamed") if name.endswith(".py") else data
+                name,
+                data.replace(b"class ZeusPlugin", b"class Renamed")
+                if name.endswith(".py")
+                else data,
             )
     (fault,) = release_check.entry_points(built._replace(wheel_path=broken))
     assert "ZeusPlugin" in fault
@@ -155,13 +194,16 @@ def test_a_hidden_entry_point_is_found(built: Built, tmp_path: Path) -> None:
 def test_the_addresses_of_the_repository_agree() -> None:
     """It stands in pyproject.toml; what GitHub shows of the forms cannot read it there."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    for label in release_check.URLS:
+    for label in release_check.URLS - {"Documentation"}:
         assert urls[label].startswith(ADDRESS)
+    owner, _, name = ADDRESS.removeprefix("https://github.com/").partition("/")
+    assert urls["Documentation"] == f"https://{owner}.github.io/{name}/"
     named = {
         str(path.relative_to(ROOT))
         for folder in ("airflow_provider_zeus", "docs", ".github", "demo", "dags", "docker")
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in {".py", ".md", ".yml", ".yaml", ".json", ".html", ".js"} and ADDRESS in path.read_text()
+        if path.suffix in {".py", ".md", ".yml", ".yaml", ".json", ".html", ".js"}
+        and ADDRESS in path.read_text()
     }
     assert named == {".github/ISSUE_TEMPLATE/config.yml"}
 

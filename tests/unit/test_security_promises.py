@@ -22,5 +22,7 @@ def test_every_promise_names_its_tests() -> None:
 
 
 def test_every_attack_has_its_promise() -> None:
-    attacks = {f"tests/security/{path.name}" for path in (ROOT / "tests/security").glob("test_*.py")}
+    attacks = {
+        f"tests/security/{path.name}" for path in (ROOT / "tests/security").glob("test_*.py")
+    }
     assert attacks - set(NAMED.findall(PROMISES)) == set()

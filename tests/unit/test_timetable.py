@@ -30,7 +30,17 @@ def run(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(TESTS)
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  nightly\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.timetable", "--rootdir", str(folder), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.timetable",
+        "--rootdir",
+        str(folder),
+        *options,
+    ]
     root = Path(__file__).parents[2]
     bare = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command.append(f"{folder}/test_it.py")
@@ -42,7 +52,9 @@ def run(folder: Path, *options: str) -> str:
 def test_each_part_with_its_time_and_its_command(tmp_path: Path) -> None:
     said = run(tmp_path, "-m", "slow and not nightly")
     assert "timetable: 1:01 min" in said
-    assert re.search(r"^ +1:01 min +2 tests   make test-slow PART=\S*test_it\.py$", said, re.MULTILINE), said
+    assert re.search(
+        r"^ +1:01 min +2 tests   make test-slow PART=\S*test_it\.py$", said, re.MULTILINE
+    ), said
 
 
 def test_other_runs_have_none(tmp_path: Path) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_zeus.units import at_least, costs_as, energy_text, money_text, share_text, time_text
+from airflow_provider_zeus.units import (
+    at_least,
+    costs_as,
+    energy_text,
+    money_text,
+    share_text,
+    three_digits,
+    time_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +64,10 @@ def test_times_never_show_sixty(time_s: float, text: str) -> None:
 def test_a_cost_is_in_the_unit_of_energy_or_of_time(cost: float, text: str) -> None:
     assert costs_as("J")(cost) == text
     assert costs_as("s")(90.0) == "1 min 30 s"
-    assert (energy_text(400_000.0, 250_000.0), energy_text(36_000.0, 400_000.0)) == ("111 Wh", "0.01 kWh"), "beside"
+    assert (energy_text(400_000.0, 250_000.0), energy_text(36_000.0, 400_000.0)) == (
+        "111 Wh",
+        "0.01 kWh",
+    ), "beside"
 
 
 @pytest.mark.parametrize(
@@ -104,4 +115,17 @@ def test_money_that_is_not_0_is_not_told_as_0(value: float, text: str) -> None:
 
 
 def test_a_lower_bound_of_little_money_is_no_upper_one() -> None:
-    assert [at_least(money_text(value, "EUR")) for value in (0.004, 4.0)] == ["≥ 0.00 EUR", "≥ 4.00 EUR"]
+    assert [at_least(money_text(value, "EUR")) for value in (0.004, 4.0)] == [
+        "≥ 0.00 EUR",
+        "≥ 4.00 EUR",
+    ]
+
+
+def test_less_than_any_unit_tells_is_0_and_not_a_point() -> None:
+    assert three_digits(3e-17) == "0"
+    assert energy_text(1e-11, beside_j=1e9) == "0 kWh"
+    assert three_digits(0.000012345) == "0.0000123"
+
+
+def test_a_time_below_0_has_the_units_of_one_above() -> None:
+    assert [time_text(-s) for s in (3600.0, 90.0, 5.0)] == ["-1 h 00 min", "-1 min 30 s", "-5 s"]

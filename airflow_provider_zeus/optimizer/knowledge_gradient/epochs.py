@@ -1,4 +1,7 @@
-"""What the runs of a job teach about Epochs(b), and what its default batch size would have needed. Needs numpy."""
+"""Epochs(b) as the runs of a job teach it, and the epochs that the default would have needed.
+
+Needs numpy.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,31 @@ from typing import NamedTuple
 
 import numpy as np
 
-from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, Vector, prior
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import (
+    LEVEL_SD,
+    P_FAIL,
+    GaussianProcess,
+    Vector,
+    by_size,
+    prior,
+)
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
-    KEPT,
+    UNCHANGED,
     State,
     after_change,
-    found_change,
     initial,
+    last_change,
     mixed,
-    mixed_on_next_slice,
-    next_slice,
-    observe_run,
-    unchanged,
+    observe_slice,
+    still_open,
+    those,
     with_change,
 )
-from airflow_provider_zeus.optimizer.slices import OUT_OF_REACH, Change, Slice, hopeless, settled
+from airflow_provider_zeus.optimizer.slices import Change, Slice
 
-START_NOISE = 6.0  # x the variance of a cold run: a warm start ends at one epoch, or once in a while after thirty
+WANDER_SD = 0.1  # by how much the level of all sizes changes from one slice to the next
+# x the variance of a cold run: a warm start ends at one epoch, or once in a while after thirty
+START_NOISE = 6.0
 START_WALK_SD = 0.2  # by how much the level of a start changes from one of its runs to the next
 
 
@@ -34,44 +45,68 @@ class Account(NamedTuple):
 
     slices: int = 0  # one for each kept run
     trained: Mapping[int, float] = {}  # by batch size
-    default_epochs: float = 0.0  # of the default: on slices where it ran, and before the last change of the data
-    others: Mapping[int, float] = {}  # epochs of other sizes' kept runs, on slices where the default did not run
+    # of the default: on slices on which it ran, and before the last change of the data
+    default_epochs: float = 0.0
+    # of other sizes' kept runs, on slices on which the default did not run
+    others: Mapping[int, float] = {}
 
     def after(self, item: Slice, default: int, max_epochs: float) -> Account:
-        """The account with one more slice. Each kept run there counts: the default would have run as often.
+        """The account with one more slice.
 
-        Where no size reached its target, the default would have taken as long to miss it.
+        Each kept run there counts: the default would have run as often.
+
+        If no size reached its target, the default would have taken as long to miss it. If it did
+        miss it, the slice counts for nothing.
         """
-        trained, known, others = dict(self.trained), self.default_epochs, dict(self.others)
+        of_default = [run for run in item.runs if run.batch_size == default]
+        if item.missed and any(run.missed(max_epochs) for run in of_default):
+            return self
+        trained = dict(self.trained)
+        default_epochs = self.default_epochs
+        others = dict(self.others)
         for run in item.runs:
             trained[run.batch_size] = trained.get(run.batch_size, 0.0) + run.epochs
-        ended = [r for r in item.runs if r.ended(max_epochs)]
-        own = [r.epochs for r in ended if r.batch_size == default]
-        kept = [r for r in ended if r.reached] or ended[-1:]  # none where all were given up
+        own = [run.epochs for run in of_default if run.ended(max_epochs)]
+        kept = [run for run in item.runs if run.reached]
+        if not kept:
+            # none if all were given up
+            kept = [run for run in item.runs if run.ended(max_epochs)][-1:]
         for run in kept:
-            if run.reached and not own:
+            if own and run.batch_size != default:
+                default_epochs += own[0]
+            elif run.reached and not own:
                 others[run.batch_size] = others.get(run.batch_size, 0.0) + run.epochs
             else:
-                known += own[0] if own and run.batch_size != default else run.epochs
-        return Account(self.slices + len(kept), trained, known, others)
+                default_epochs += run.epochs
+        return Account(self.slices + len(kept), trained, default_epochs, others)
 
     def default_total(self, sizes: Sequence[int], mean: Vector, default: int) -> float:
-        """Epochs of the default on all slices. Eq. KG-12 of docs/knowledge-gradient.md.
+        """Epochs of the default on all slices. Eq. KG-15 of docs/knowledge-gradient.md.
 
-        :param mean: believed c(b), and the difficulty. What a slice did to the size that ran, it would have done to
-            the default.
+        :param mean: believed c(b). What a slice did to the size that ran,
+            it would have done to the default.
         """
-        log_epochs = dict(zip(sizes, mean.tolist(), strict=False))  # the last entry is the difficulty
-        ratios = (epochs * math.exp(log_epochs[default] - log_epochs[b]) for b, epochs in self.others.items())
+        log_epochs = by_size(sizes, mean)
+        ratios = (
+            epochs * math.exp(log_epochs[default] - log_epochs[b])
+            for b, epochs in self.others.items()
+        )
         return self.default_epochs + math.fsum(ratios)
 
 
-class Before(NamedTuple):
-    """State of the filter and account before a slice before which the data may have changed."""
+class Stretch(NamedTuple):
+    """The slices since a possible change of the data, and the belief before it."""
 
-    slice: int
-    state: State
-    account: Account
+    since: int = UNCHANGED  # its first slice
+    curve: Vector = np.zeros(0)  # mean of c before it; of the first stretch: empty
+    account: Account = Account()  # before it
+    earlier: tuple[Change, ...] = ()  # changes before it
+    change: Change | None = None  # that began it, once it has counted
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes up to its first slice."""
+        return self.earlier if self.change is None else (*self.earlier, self.change)
 
 
 class Folded(NamedTuple):
@@ -79,10 +114,26 @@ class Folded(NamedTuple):
 
     slices: int
     state: State
-    account: Account
-    changes: tuple[Change, ...] = ()
-    before: tuple[Before, ...] = ()  # the newest slices since the last change
+    account: Account  # while the oldest stretch counts
+    stretches: tuple[Stretch, ...] = (Stretch(),)  # the oldest one, and those that may have begun
+    believed: int = UNCHANGED  # first slice of the stretch that counts
     reached: frozenset[int] = frozenset()  # batch sizes that reached the target
+    missed: int = 0  # slices on which none did
+
+    @property
+    def stretch(self) -> Stretch:
+        """The stretch that counts."""
+        return next(stretch for stretch in self.stretches if stretch.since == self.believed)
+
+    @property
+    def believed_state(self) -> State:
+        """The state by its hypothesis."""
+        return those(self.state, self.state.since == self.believed)
+
+    @property
+    def out_of_reach(self) -> float:
+        """Prior probability that the next slice is out of reach of all sizes."""
+        return (2.0 * P_FAIL + self.missed) / (2.0 + self.slices)
 
 
 class EpochsModel:
@@ -90,8 +141,9 @@ class EpochsModel:
 
     :param slices: runs by slice.
     :param before: the model before the newest runs; its result over older slices is used again.
-    :param level: of a start that is not cold: mean and sd of its level in advance. Its sizes then have no slope in
-        advance, a run of one epoch is an upper bound, runs vary more, and the level walks in place of changes.
+    :param level: of a start that is not cold: mean and sd of its level in advance. Its sizes then
+        have no slope in advance, a run of one epoch is an upper bound, runs vary more, and the
+        level walks in place of changes.
     """
 
     def __init__(
@@ -104,87 +156,149 @@ class EpochsModel:
         level: tuple[float, float] | None = None,
     ) -> None:
         self._of_start = level is not None
-        self.sizes, self._default, self._max_epochs = sizes, default, max_epochs
+        self.sizes = sizes
+        self._default = default
+        self._max_epochs = max_epochs
         self._index = {b: i for i, b in enumerate(sizes)}
         mean, self._shape = prior(sizes, default)
         level_sd = LEVEL_SD
         if level is not None:
-            mean, level_sd = np.full(len(sizes), level[0]), level[1]
+            mean = np.full(len(sizes), level[0])
+            level_sd = level[1]
         first = initial(mean, level_sd**2 + self._shape)
+        self._wander = np.array(WANDER_SD**2)
         if self._of_start:
+            self._wander = np.array(START_WALK_SD**2)
             first = first._replace(noise=first.noise * START_NOISE)
-        start, end = Folded(0, first, Account()), settled(slices)
-        older = before if before is not None and before.sizes == sizes else None
-        start = older.settled if older else start
-        since = max(start.slices - OUT_OF_REACH, 0)
-        self._skipped = skipped = dict(enumerate(hopeless(slices[since:]), since))
+        start = Folded(0, first, Account())
+        end = max(len(slices) - 1, 0)  # a further run may join the newest slice
+        self._slices = slices
         self._last = slices[-1] if slices else None
-        if older is not None and older._holds(slices, skipped, end):
-            start = older.newest
-        self.settled: Folded = self._fold(start, slices, skipped, end)
-        self.newest: Folded = self._fold(self.settled, slices, skipped, len(slices))
-        self._state = unchanged(self.newest.state)  # a change counts once it is likelier than not
-        self._mixed = mixed(self._state)
+        if before is not None and before.sizes == sizes:
+            nothing_joined = before.newest.slices == end > 0 and slices[end - 1] == before._last
+            start = before.settled
+            if nothing_joined:
+                start = before.newest
+        self.settled: Folded = self._fold(start, end)
+        self.newest: Folded = self._fold(self.settled, len(slices))
+        self._mixed = mixed(self.newest.believed_state)
 
-    def _holds(self, slices: Sequence[Slice], skipped: Mapping[int, bool], end: int) -> bool:
-        """Whether what was folded of all slices then is what these show up to ``end``: nothing came to them since."""
-        n = self.newest.slices
-        open_then = range(self.settled.slices, n)
-        return n == end > 0 and slices[n - 1] == self._last and all(skipped[i] == self._skipped[i] for i in open_then)
+    def _fold(self, folded: Folded, end: int) -> Folded:
+        """The result after the slices up to ``end``."""
+        for i in range(folded.slices, end):
+            folded = self._with_slice(folded, i)
+        return folded
 
-    def _fold(self, start: Folded, slices: Sequence[Slice], skipped: Mapping[int, bool], end: int) -> Folded:
-        begin, state, account, changes, before, known = start
-        for i in range(begin, end):
-            state = next_slice(state) if i else state
-            if self._of_start:
-                state = after_change(state, np.array(START_WALK_SD**2))
-            elif not skipped[i] and any(run.batch_size in known for run in slices[i].runs):
-                # a size that runs for the first time may be better or worse by itself
-                before = (*before, Before(i, state, account))[-KEPT:]
-                state = with_change(state, self._shape, i)
-            for run in () if skipped[i] else slices[i].runs:
-                at = self._index[run.batch_size]
-                state = observe_run(state, at, run, self._max_epochs, one_is_most=self._of_start)
-            known |= {run.batch_size for run in slices[i].runs if run.reached}
-            account = account.after(slices[i], self._default, self._max_epochs)
-            found = None if skipped[i] or self._of_start else found_change(state, i)
-            if found is not None:
-                since, state = found
-                was = next(known for known in before if known.slice == since)
-                account = self._account_since(was, slices[since : i + 1])
-                changes, before = (*changes, self._change(unchanged(was.state), state, slices[since : i + 1])), ()
-        return Folded(max(begin, end), state, account, changes, before, known)
+    def _with_slice(self, folded: Folded, i: int) -> Folded:
+        """The result after one more slice. Eq. KG-5 of docs/knowledge-gradient.md."""
+        item = self._slices[i]
+        state = folded.state
+        stretches = folded.stretches
+        state = after_change(state, self._wander)
+        # a size that runs for the first time may be better or worse by itself
+        ran_before = any(run.batch_size in folded.reached for run in item.runs)
+        if ran_before and not self._of_start:
+            curve = folded.believed_state.curve
+            account = self._account(folded)
+            begun = Stretch(i, curve, account, folded.stretch.changes)
+            stretches = (*stretches, begun)
+            state = with_change(state, self._shape, folded.believed, i)
+        out_of_reach = folded.out_of_reach
+        reached = folded.reached
+        if self._of_start:
+            # a miss is the start's own doing, and a size that fails is known from cold runs
+            out_of_reach = 0.0
+            reached = frozenset(self.sizes)
+        state = observe_slice(
+            state,
+            self._index,
+            item,
+            max_epochs=self._max_epochs,
+            out_of_reach=out_of_reach,
+            reached=reached,
+            one_is_most=self._of_start,
+        )
+        folded = folded._replace(
+            slices=i + 1,
+            state=state,
+            account=folded.account.after(item, self._default, self._max_epochs),
+            stretches=stretches,
+            reached=folded.reached | {run.batch_size for run in item.runs if run.reached},
+            missed=folded.missed + item.missed,
+        )
+        if self._of_start:
+            return folded
+        return self._judged(folded)
 
-    def _account_since(self, was: Before, after: Sequence[Slice]) -> Account:
-        """The account in which what the default would have needed before a change is fixed as it was believed then."""
-        total = was.account.default_total(self.sizes, mixed(unchanged(was.state))[0], self._default)
-        account = was.account._replace(default_epochs=total, others={})
-        for item in after:
+    def _judged(self, folded: Folded) -> Folded:
+        """The result with the stretch that counts now, without those that cannot win any more."""
+        newest = folded.slices - 1
+        folded = folded._replace(believed=last_change(folded.state, newest))
+        if folded.stretch.change is None and folded.believed != UNCHANGED:
+            folded = self._with_named_change(folded)
+        state = still_open(folded.state, folded.believed, newest)
+        if state.first != folded.stretches[0].since:  # the oldest stretch has gone
+            account = self._account(folded._replace(believed=state.first))
+            folded = folded._replace(account=account)
+        alive = {int(since) for since in state.since}
+        stretches = tuple(stretch for stretch in folded.stretches if stretch.since in alive)
+        return folded._replace(state=state, stretches=stretches)
+
+    def _with_named_change(self, folded: Folded) -> Folded:
+        """The result with the change that counts: how much more the sizes that ran since need."""
+        stretch = folded.stretch
+        curve = folded.believed_state.curve
+        runs = [run for item in self._slices[stretch.since : folded.slices] for run in item.runs]
+        at = [self._index[run.batch_size] for run in runs]
+        jump = float((curve[at] - stretch.curve[at]).mean())
+        change = Change(runs[0].number, jump, tuple(run.number for run in runs))
+        stretches = [
+            other._replace(change=change) if other is stretch else other
+            for other in folded.stretches
+        ]
+        return folded._replace(stretches=tuple(stretches))
+
+    def _account(self, folded: Folded) -> Account:
+        """The account by the stretch that counts.
+
+        Over the slices before it, the default's epochs stay as they were believed then.
+        """
+        stretch = folded.stretch
+        if stretch is folded.stretches[0]:
+            return folded.account
+        before = stretch.account
+        total = before.default_total(self.sizes, stretch.curve, self._default)
+        account = before._replace(default_epochs=total, others={})
+        for item in self._slices[stretch.since : folded.slices]:
             account = account.after(item, self._default, self._max_epochs)
         return account
 
-    def _change(self, was: State, now: State, after: Sequence[Slice]) -> Change:
-        """The change between two states: by how much the sizes that ran after it need more epochs."""
-        runs = [run for item in after for run in item.runs]
-        at = [self._index[run.batch_size] for run in runs]
-        jump = float((mixed(now)[0][at] - mixed(was)[0][at]).mean())
-        return Change(runs[0].number, jump, tuple(run.number for run in runs))
+    @cached_property
+    def account(self) -> Account:
+        """Epochs that were trained, and those that the default would have needed."""
+        return self._account(self.newest)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of the data that count now."""
+        return self.newest.stretch.changes
 
     def default_total(self) -> float:
         """Epochs that the default would have needed on all slices."""
-        return self.newest.account.default_total(self.sizes, self._mixed[0], self._default)
+        return self.account.default_total(self.sizes, self._mixed[0], self._default)
 
     @cached_property
     def gp(self) -> GaussianProcess:
         """Posterior of a run on the next slice."""
-        mean, cov, noise = mixed_on_next_slice(self._state, self._mixed) if self.newest.slices else self._mixed
-        curve, with_slice, default = cov[:-1, :-1], cov[:-1, -1], self._index[self._default]
-        variance = curve.diagonal()
+        mean, cov, noise = self._mixed
+        default = self._index[self._default]
+        variance = cov.diagonal()
+        difference = variance + variance[default] - 2.0 * cov[default]
         return GaussianProcess(
-            self.sizes,
-            mean[:-1] + mean[-1],
-            curve + with_slice[:, None],
-            variance + 2 * with_slice + (cov[-1, -1] + noise),
-            np.sqrt(np.maximum(variance + variance[default] - 2 * curve[default], 0.0)),
-            noise,
+            sizes=self.sizes,
+            mean=mean,
+            cov=cov,
+            run_variance=variance + noise,
+            difference_sd=np.sqrt(np.maximum(difference, 0.0)),
+            noise=noise,
         )

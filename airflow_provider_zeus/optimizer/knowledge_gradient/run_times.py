@@ -1,9 +1,11 @@
-"""How long a run of each batch size takes, and how much a power limit may slow it. Pure; needs numpy.
+"""How long a run of each batch size takes, and how much a power limit may slow it.
 
-The time of a run is Epochs(b) times the time of an epoch at the highest power limit: both are believed to be lognormal.
-A run ends in time if the 95 % quantile of this product does (``finish_by``). A try either ends in time itself, or
-leaves time enough for the incumbent behind it. If no known size ends in time, time alone decides, so that a faster size
-is found.
+Pure; needs numpy.
+
+The time of a run is Epochs(b) times the time of an epoch at the highest power limit: both are
+believed to be lognormal. A run ends in time if the 95 % quantile of this product does
+(``finish_by``). A try either ends in time itself, or leaves time enough for the incumbent behind
+it. If no known size ends in time, time alone decides, so that a faster size is found.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from airflow_provider_zeus.optimizer.arms import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import by_size
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import time_text
 
@@ -54,33 +57,43 @@ class RunTimes(NamedTuple):
         profiles: Sequence[ProfileSample],
         room_s: float,
     ) -> RunTimes | None:
-        """The times as the belief has them; None where no time of an epoch is known on any device."""
+        """The times by the belief; None if no device has shown the time of an epoch."""
         sizes = belief.gp.sizes
         slower = pace(belief, device, profiles)
         profiles = [replace(s, time_s=slower * s.time_s) for s in profiles]
-        here = epoch_costs(belief, device, profiles, _TIME) | profiled_epoch_costs(belief, device, profiles, _TIME, {})
+        here = epoch_costs(belief, device, profiles, _TIME) | profiled_epoch_costs(
+            belief, device, profiles, _TIME, {}
+        )
         elsewhere = epoch_costs_elsewhere(belief, device, _TIME)
-        found = predicted(sizes, here, elsewhere, job.default_batch_size, loads(belief, device))
-        if found is None:
+        epoch_times = predicted(
+            sizes, here, elsewhere, job.default_batch_size, loads(belief, device)
+        )
+        if epoch_times is None:
             return None
+        log_epoch_s, variance = epoch_times
         noise = epoch_cost_variance(belief, device, _TIME)
-        variance = found[1] + np.array([noise.get(b, 0.0) for b in sizes])
-        log_s, epoch_sd = found[0] + belief.gp.mean, np.sqrt(variance)
-        longest = np.exp(found[0] + Z_SURE * epoch_sd) * belief.max_epochs  # no run has more epochs
-        most = np.minimum(np.exp(log_s + Z_SURE * np.sqrt(belief.gp.run_variance + variance)), longest)
-        median_s = dict(zip(sizes, np.exp(log_s).tolist(), strict=True))
+        variance = variance + np.array([noise.get(b, 0.0) for b in sizes])
+        log_s = log_epoch_s + belief.gp.mean
+        first_epoch_s = np.exp(log_epoch_s + Z_SURE * np.sqrt(variance))
+        most_s = np.exp(log_s + Z_SURE * np.sqrt(belief.gp.run_variance + variance))
+        # no run has more epochs
+        most_s = np.minimum(most_s, first_epoch_s * belief.max_epochs)
         sds = np.sqrt(belief.gp.run_variance).tolist()
         return cls(
-            log_epochs=dict(zip(sizes, zip(belief.gp.mean.tolist(), sds, strict=True), strict=True)),
-            median_s=median_s,
-            most_s=dict(zip(sizes, most.tolist(), strict=True)),
-            first_epoch_s=dict(zip(sizes, np.exp(found[0] + Z_SURE * epoch_sd).tolist(), strict=True)),
+            log_epochs=dict(
+                zip(sizes, zip(belief.gp.mean.tolist(), sds, strict=True), strict=True)
+            ),
+            median_s=by_size(sizes, np.exp(log_s)),
+            most_s=by_size(sizes, most_s),
+            first_epoch_s=by_size(sizes, first_epoch_s),
             room_s=room_s,
             pace=slower,
         )
 
     def slowdown(self, b: int, reserve_s: float = 0.0) -> float:
-        """How many times as long as at the highest limit a run of b may take; below 1: it does not end in time.
+        """How many times its time at the highest limit a run of b may take.
+
+        Below 1: it does not end in time.
 
         :param reserve_s: that has to be left when it ends.
         """
@@ -97,42 +110,53 @@ class RunTimes(NamedTuple):
         return self.first_epoch_s[b] + self.reserve_s(b, incumbent) <= self.room_s
 
     def reserve_s(self, b: int, incumbent: int) -> float:
-        """Time that a try of b leaves for the incumbent [s]: none where it ends in time itself, or nothing does."""
-        return 0.0 if self.fitting([b]) or not self.fitting([incumbent]) else self.most_s[incumbent]
+        """Time that a try of b leaves for the incumbent [s]: none if it or nothing ends in time."""
+        if self.fitting([b]) or not self.fitting([incumbent]):
+            return 0.0
+        return self.most_s[incumbent]
 
     def epochs_before(self, b: int, incumbent: int) -> float:
-        """Epochs of b, at the highest limit, that leave :meth:`reserve_s`; infinite where that is nothing."""
+        """Epochs of b, at the highest limit, that leave :meth:`reserve_s`; infinite if it is 0."""
         reserve_s = self.reserve_s(b, incumbent)
+        if not reserve_s:
+            return math.inf
         epoch_s = self.median_s[b] / math.exp(self.log_epochs[b][0])
-        return max(self.room_s - reserve_s, 0.0) / epoch_s if reserve_s else math.inf
+        return max(self.room_s - reserve_s, 0.0) / epoch_s
 
 
 def in_time(decision: Decision, times: RunTimes | None, finish_by_s: float) -> Decision:
-    """The decision with what is known of the time in each of its attempts, and a sentence about it.
+    """The decision with the times of its attempts, and a sentence about them.
 
-    :param times: None where nothing is known of the time that a run takes.
+    :param times: None if the time of a run is unknown.
     """
     last = decision.attempts[-1].batch_size
     *tries, model = (_timed(attempt, last, times, finish_by_s) for attempt in decision.attempts)
     stand_in = decision.stand_in and _timed(decision.stand_in, last, times, finish_by_s)
     reliefs = tuple(_timed(attempt, last, times, finish_by_s) for attempt in decision.reliefs)
-    known = model.in_time
-    if times is None or known is None or known.time_95_s is None:
-        said = Why.TIME_UNKNOWN.of()
-    else:
-        most, left = time_text(known.time_95_s), time_text(max(times.room_s, 0.0))
-        said = (Why.LATE if known.hurry else Why.IN_TIME).of(most=most, left=left)
-    model = replace(model, why=f"{model.why} {said}".strip())
+    timing = model.in_time
+    sentence = Why.TIME_UNKNOWN.of()
+    if times is not None and timing and timing.time_95_s is not None:
+        most = time_text(timing.time_95_s)
+        remaining = time_text(max(times.room_s, 0.0))
+        sentence = (Why.LATE if timing.hurry else Why.IN_TIME).of(most=most, left=remaining)
+    model = replace(model, why=f"{model.why} {sentence}".strip())
     return replace(decision, attempts=(*tries, model), stand_in=stand_in, reliefs=reliefs)
 
 
-def _timed(attempt: PlannedAttempt, last: int, times: RunTimes | None, finish_by_s: float) -> PlannedAttempt:
-    """The attempt with what is known of its time. ``last``: the batch size that ends with a model."""
+def _timed(
+    attempt: PlannedAttempt, last: int, times: RunTimes | None, finish_by_s: float
+) -> PlannedAttempt:
+    """The attempt with its times.
+
+    ``last``: the batch size that ends with a model.
+    """
     b = attempt.batch_size
-    if times is None or b not in times.most_s or last not in times.most_s:
+    if times is None or not {b, last} <= times.most_s.keys():
         return replace(attempt, in_time=InTime(finish_by_s=finish_by_s))
     hurry = not times.fitting([last])
-    reserve_s = times.reserve_s(b, last) if attempt.bounded else 0.0
+    reserve_s = 0.0
+    if attempt.bounded:
+        reserve_s = times.reserve_s(b, last)
     return replace(
         attempt,
         in_time=InTime(

@@ -1,4 +1,7 @@
-"""The FastAPI app below ``/zeus``: the page, its files and the data routes. Only the api-server loads it."""
+"""The FastAPI app below ``/zeus``: the page, its files and the data routes.
+
+Only the api-server loads it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,21 @@ from fastapi import FastAPI, HTTPException, Request, Response  # noqa: TID253 - 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_zeus.plugin.api import action_routes, dag_routes, load, overview_routes, run_routes
+from airflow_provider_zeus.plugin.api import (
+    action_routes,
+    dag_routes,
+    load,
+    overview_routes,
+    run_routes,
+)
 from airflow_provider_zeus.plugin.api.auth import EVERYWHERE
 
 STATIC = Path(__file__).parents[1] / "static"  # requests can name only files of this folder
 TYPES = {".js": "text/javascript", ".css": "text/css"}
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; frame-ancestors 'self'; base-uri 'none'; "
+    "form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
 }
@@ -39,25 +49,33 @@ class Asset:
 @cache
 def names() -> tuple[str, ...]:
     """Names of the page's scripts and style sheets, sorted."""
-    return tuple(sorted(p.name for p in STATIC.iterdir() if p.suffix in TYPES and p.is_file()))
+    files = [path for path in STATIC.iterdir() if path.suffix in TYPES]
+    return tuple(sorted(path.name for path in files if path.is_file()))
 
 
 @cache
 def asset(name: str) -> Asset | None:
-    """A file of the page; None where there is no such file. The chart library may be missing."""
+    """A file of the page; None if there is no such file. The chart library may be missing."""
     if name not in names():
         return None
     path = STATIC / name
-    plain, compressed = path.read_bytes(), None
-    with suppress(OSError, EOFError, zlib.error):  # the build may have left no compressed copy, or a broken one
+    plain = path.read_bytes()
+    media_type = TYPES[path.suffix]
+    # The build may have left no compressed copy, or a broken one, or one of another version.
+    with suppress(OSError, EOFError, zlib.error):
         built = path.with_name(f"{name}.gz").read_bytes()
-        compressed = built if gzip.decompress(built) == plain else None  # it may be of another version
-    return Asset(plain, compressed or gzip.compress(plain, 9, mtime=0), TYPES[path.suffix])
+        # A stale copy would run an old script against new answers.
+        if gzip.decompress(built) == plain:
+            return Asset(plain, built, media_type)
+    return Asset(plain, gzip.compress(plain, 9, mtime=0), media_type)
 
 
 @cache
 def tag() -> str:
-    """A hash of all files. It is part of their addresses, so that browsers may cache them permanently."""
+    """A hash of all files.
+
+    It is part of their addresses, so that browsers may cache them permanently.
+    """
     digest = hashlib.sha256()
     for name in names():
         digest.update(name.encode())
@@ -90,28 +108,42 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
-app = FastAPI(title="Zeus cost", dependencies=EVERYWHERE, openapi_url=None, docs_url=None, redoc_url=None)
+app = FastAPI(
+    title="Zeus cost", dependencies=EVERYWHERE, openapi_url=None, docs_url=None, redoc_url=None
+)
 app.add_middleware(SecurityHeaders)
 
 
 @app.get("/page")
 async def page() -> Response:
-    """The page of all jobs, of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no data."""
+    """The page of all jobs, of a DAG (``?dag_id=``) or of a run (``&run_id=``); it holds no
+    data.
+    """
+    # The reader needs a second to look: numpy is there when the charts are asked for.
     load.warm()
     return Response(html(), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
 @app.get("/static/{version}/{name}")
 async def static(version: str, name: str, request: Request) -> Response:
-    """A file of the page, compressed where the browser accepts gzip. ``version``: as :func:`tag` returns it."""
-    found = asset(name)
-    if found is None:
+    """A file of the page, compressed if the browser accepts gzip.
+
+    ``version``: as :func:`tag` returns it.
+    """
+    file = asset(name)
+    if file is None:
         raise HTTPException(404, "No such file.")
-    one_year = "private, max-age=31536000, immutable"
-    headers = {"Cache-Control": one_year if version == tag() else "no-cache", "Vary": "Accept-Encoding"}
-    if "gzip" in request.headers.get("Accept-Encoding", ""):
-        return Response(found.gzip, media_type=found.media_type, headers={**headers, "Content-Encoding": "gzip"})
-    return Response(found.plain, media_type=found.media_type, headers=headers)
+    headers = {
+        "Cache-Control": "private, max-age=31536000, immutable",  # a year
+        "Vary": "Accept-Encoding",
+    }
+    # A page that was open during an upgrade asks for the old address.
+    if version != tag():
+        headers["Cache-Control"] = "no-cache"
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return Response(file.plain, media_type=file.media_type, headers=headers)
+    headers["Content-Encoding"] = "gzip"
+    return Response(file.gzip, media_type=file.media_type, headers=headers)
 
 
 for routes in (overview_routes, action_routes, dag_routes, run_routes):

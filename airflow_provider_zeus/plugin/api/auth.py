@@ -26,25 +26,34 @@ if TYPE_CHECKING:
 
 
 async def _logged_in(user: GetUserDep) -> None:
-    """401 without a login. Airflow's own ``requires_authenticated`` would use one of Airflow's threads."""
+    """401 without a login.
+
+    Airflow's own ``requires_authenticated`` would use one of Airflow's threads.
+    """
 
 
 async def _valid_ids(request: Request) -> None:
     """404 for an id that Airflow cannot have: too long, with control characters, or ``~``.
 
-    Airflow's permission check reads ``~`` as "any DAG", and PostgreSQL's driver raises on a null byte.
+    Airflow's permission check reads ``~`` as "any DAG", and PostgreSQL's driver raises on a null
+    byte.
     """
+    # Airflow's own check would pass such an id on to the database.
     for value in request.path_params.values():
-        if value == "~" or not 0 < len(value) <= 250 or not value.isprintable():
+        is_name = 0 < len(value) <= 250 and value.isprintable()
+        if value == "~" or not is_name:
             raise HTTPException(404, "No such address.")
     if any("\0" in value for _, value in request.query_params.multi_items()):
         raise HTTPException(404, "No such address.")
 
 
 def _in_our_threads(check: Callable[..., None]) -> Dependency:
-    """A permission check of Airflow as a dependency that runs in a thread of the pages. It may query the database.
+    """A permission check of Airflow as a dependency that runs in a thread of the pages.
 
-    Raises TypeError for a coroutine function: called in a thread, without await, it would permit everything.
+    It may query the database.
+
+    Raises TypeError for a coroutine function: called in a thread, without await, it would permit
+    everything.
     """
     if inspect.iscoroutinefunction(check):
         raise TypeError("Permission checks of this Airflow are coroutines: upgrade the provider.")
@@ -57,27 +66,44 @@ def _in_our_threads(check: Callable[..., None]) -> Dependency:
 
 
 EVERYWHERE = [Depends(_logged_in), Depends(_valid_ids)]  # Airflow itself checks nothing here
-MAY_READ_RUNS = _in_our_threads(requires_access_dag("GET", DagAccessEntity.RUN))  # of the DAG named in the path
+# of the DAG named in the path
+MAY_READ_RUNS = _in_our_threads(requires_access_dag("GET", DagAccessEntity.RUN))
 MAY_EDIT = _in_our_threads(requires_access_dag("PUT"))  # the DAG named in the path
 
 
 async def _from_our_page(request: Request) -> None:
-    """Refuse requests that another site makes a logged-in browser send (CSRF), and bodies that are not JSON.
+    """Refuse requests that another site makes a logged-in browser send (CSRF), and bodies that are
+    not JSON.
 
-    A browser sends the origin of a request (``Sec-Fetch-Site``, ``Origin``). A request with neither is not from a
-    browser; it needs a token in the ``Authorization`` header, which another site cannot make a browser send.
+    A browser sends the origin of a request (``Sec-Fetch-Site``, ``Origin``). A request with neither
+    is not from a browser; it needs a token in the ``Authorization`` header, which another site
+    cannot make a browser send.
     """
-    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+    media_type, _, _ = request.headers.get("Content-Type", "").partition(";")
+    # A form of another site can send no JSON without a preflight request, which CORS refuses.
+    if media_type.strip().lower() != "application/json":
         raise HTTPException(415, "Send a JSON body as application/json.")
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    site = request.headers.get("Sec-Fetch-Site")
+    origin = request.headers.get("Origin")
+    # No browser leaves both away, so this is a script with a token.
+    if site is None and origin is None:
+        is_ours = "Authorization" in request.headers
+    else:
+        is_ours = site in (None, "same-origin") and origin in (None, *_own_origins(request))
+    if not is_ours:
+        raise HTTPException(403, "Only pages of this Airflow may send a change.")
+
+
+def _own_origins(request: Request) -> set[str]:
+    """The origins of this Airflow: by the request, and by its configuration."""
     from airflow.sdk import conf
 
+    origins = {f"{request.url.scheme}://{request.headers.get('Host', '')}"}
     base = urlsplit(conf.get("api", "base_url", fallback="") or "")
-    origins = {None, f"{request.url.scheme}://{request.headers.get('Host', '')}"}  # of this Airflow
-    origins |= {f"{base.scheme}://{base.netloc}"} if base.netloc else set()
-    known = site is not None or origin is not None or "Authorization" in request.headers
-    if not known or site not in (None, "same-origin") or origin not in origins:
-        raise HTTPException(403, "Only pages of this Airflow may send a change.")
+    # Behind a proxy the Host header may be that of the inner server.
+    if base.netloc:
+        origins.add(f"{base.scheme}://{base.netloc}")
+    return origins
 
 
 FROM_OUR_PAGE = Depends(_from_our_page)
@@ -89,7 +115,9 @@ def readable_dags(user: BaseUser) -> set[str]:
 
 
 def may_read_runs(user: BaseUser, dag_id: str) -> bool:
-    """Whether a user may see the runs of a DAG, as :data:`MAY_READ_RUNS` checks it for the DAG of a path."""
+    """Whether a user may see the runs of a DAG, as :data:`MAY_READ_RUNS` checks it for the DAG of a
+    path.
+    """
     check = requires_access_dag("GET", DagAccessEntity.RUN, dag_id)
     try:
         check(None, user)  # type: ignore[arg-type]  # it does not ask the request: the DAG is given
@@ -99,28 +127,34 @@ def may_read_runs(user: BaseUser, dag_id: str) -> bool:
 
 
 def with_readable_runs(user: BaseUser, dag_ids: Iterable[str]) -> set[str]:
-    """Those of the DAGs whose runs a user may see. Each is asked for by itself: give those that are shown, not all."""
+    """Those of the DAGs whose runs a user may see.
+
+    Each is asked for by itself: give those that are shown, not all.
+    """
+    # The list costs one query, each check of a DAG's runs another one.
     shown = readable_dags(user).intersection(dag_ids)
     return {dag_id for dag_id in shown if may_read_runs(user, dag_id)}
 
 
-def may_read_all(user: BaseUser, dag_ids: Collection[str]) -> bool:
-    """Whether a user may see the runs of each of these DAGs."""
-    return len(with_readable_runs(user, dag_ids)) == len(set(dag_ids))
-
-
 def may_edit_job(user: BaseUser, dag_id: str, sharing: Collection[str]) -> bool:
-    """Whether a user may change a job on the tab of a DAG: that DAG, and each other one that shares the job.
+    """Whether a user may change a job on the tab of a DAG: that DAG, and each other one that shares
+    the job.
 
-    One that was deleted in Airflow refuses nobody: else no user at all could change the job any more. A DAG that is
-    paused or stale has not been deleted.
+    One that was deleted in Airflow refuses nobody: else no user at all could change the job any
+    more. A DAG that is paused or stale has not been deleted.
     """
-    refused = {dag_id, *sharing} - get_auth_manager().get_authorized_dag_ids(user=user, method="PUT")
-    return dag_id not in refused and (not refused or not reading.present_dags(refused, stale=True))
+    allowed = get_auth_manager().get_authorized_dag_ids(user=user, method="PUT")
+    # A setting of a shared job changes the runs of every DAG that shares it.
+    refused = {dag_id, *sharing} - allowed
+    if dag_id in refused:
+        return False
+    return not refused or not reading.present_dags(refused, stale=True)
 
 
 def sees_addresses(user: BaseUser) -> bool:
-    """Whether a user may see the address of the trial log: those who may edit Connections, which hold it."""
+    """Whether a user may see the address of the trial log: those who may edit Connections, which
+    hold it.
+    """
     return get_auth_manager().is_authorized_connection(method="PUT", user=user)
 
 
@@ -130,9 +164,10 @@ def sees_connections(user: BaseUser) -> bool:
 
 
 def store_name(user: BaseUser, store: Store | None) -> str:
-    """The address of the trial log where the user may see it, else a name by which logs can be told apart.
+    """The address of the trial log if the user may see it, else a name by which logs can be told
+    apart.
 
-    Empty where there is no log.
+    Empty if there is no log.
     """
     if store is None:
         return ""
@@ -140,5 +175,7 @@ def store_name(user: BaseUser, store: Store | None) -> str:
         return store.identity
     from airflow.sdk import conf
 
-    key = conf.get("api", "secret_key", fallback="") or ""  # keyed: an address cannot be guessed from the name
-    return f"log {hmac.new(key.encode(), store.identity.encode(), hashlib.sha256).hexdigest()[:8]}"
+    # keyed: an address cannot be guessed from the name
+    key = conf.get("api", "secret_key", fallback="") or ""
+    name = hmac.new(key.encode(), store.identity.encode(), hashlib.sha256).hexdigest()
+    return f"log {name[:8]}"

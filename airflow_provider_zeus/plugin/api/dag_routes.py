@@ -3,7 +3,7 @@
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -14,22 +14,23 @@ from airflow_provider_zeus.model.event import Held
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, newest_device
 from airflow_provider_zeus.operators.config import next_of
+from airflow_provider_zeus.plugin.answer_parts import AlertRow, short
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import File, answered, file
 from airflow_provider_zeus.plugin.text import run_notes, words
-from airflow_provider_zeus.plugin.views import costs, pages
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today
+from airflow_provider_zeus.plugin.text.factors import Factors, configured
+from airflow_provider_zeus.plugin.views import costs, pages, task_table
 from airflow_provider_zeus.plugin.views.dag_view import NO_JOB, JobLog, JobRuns
-from airflow_provider_zeus.plugin.views.factors import Factors, configured
+from airflow_provider_zeus.plugin.views.job_analysis import JobAnalysis, job_today
 from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog
-from airflow_provider_zeus.plugin.views.models import AlertRow, short
 from airflow_provider_zeus.reports import export_rows, job_remarks
+from airflow_provider_zeus.reports.run_figures import MOST_RUNS
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
-Limit = Annotated[int, Query(ge=1, le=reading.MOST_RUNS)]
+Limit = Annotated[int, Query(ge=1, le=MOST_RUNS)]
 Skip = Annotated[int, Query(ge=0, le=1_000_000)]  # so many newest runs are left out
 
 _charts: LruCache[Any] = LruCache(16)
@@ -37,54 +38,145 @@ _charts: LruCache[Any] = LruCache(16)
 
 @router.get("/costs")
 @answered
-def dag_costs(user: GetUserDep, dag_id: str, job_id: str | None = None, limit: Limit = 200, skip: Skip = 0) -> Any:
-    """The runs of a Zeus job of a DAG, newest first, by default of its first job: the quick blocks of the tab."""
-    store, jobs, job_id, note = _job(user, dag_id, job_id)
-    answer = {"store": auth.store_name(user, store), "jobs": jobs, "job_id": None, "note": note, "left_out": ""}
-    missing = reading.missing_trials(lambda origin: origin.dag_id == dag_id)
-    if store is None or job_id is None:
-        return answer if jobs else answer | {"note": words.without_log(missing) or note}
+def dag_costs(
+    user: GetUserDep, dag_id: str, job_id: str | None = None, limit: Limit = 200, skip: Skip = 0
+) -> Any:
+    """The runs of a Zeus job of a DAG, newest first, by default of its first job: the quick blocks
+    of the tab.
+    """
+    chosen = _job(user, dag_id, job_id)
+    store = chosen.store
+    if store is not None and chosen.is_all_tasks:
+        return _all_tasks(user, store, dag_id, chosen.jobs)
+    answer: dict[str, Any] = {
+        "store": auth.store_name(user, store),
+        "jobs": chosen.jobs,
+        "job_id": None,
+        "note": chosen.note,
+        "left_out": "",
+    }
+    # A result that no store took in time still cost something: the tab names it.
+    pending = reading.missing_trials(lambda origin: origin.dag_id == dag_id)
+    if store is None or chosen.job_id is None:
+        if not chosen.jobs:
+            answer["note"] = words.without_log(pending) or chosen.note
+        return answer
+    job_id = chosen.job_id
+    # One run more tells whether there are older ones, without counting them all.
     trials = store.runs(dag_id, job_id, last=limit + 1, skip=skip)
-    found = {t.key for t in trials}
-    missing = {key: kept for key, kept in missing.items() if key not in found}
-    left_out = " ".join(filter(None, (words.left_out(store.unreadable), words.without_log(missing))))
+    for trial in trials:
+        # A run that the log has by now is no longer missing.
+        pending.pop(trial.key, None)
+    notes = (words.left_out(store.unreadable), words.without_log(pending))
+    left_out = " ".join(filter(None, notes))
+    answer["left_out"] = left_out
     if not trials:
-        return answer | {"left_out": left_out, "note": left_out or "There is no older run."}
-    newest = store.trials(job_id, last=job_remarks.NEWEST)  # of all DAGs: runs of another one may be another job's
+        return answer | {"note": left_out or "There is no older run."}
+    # of all DAGs: runs of another one may be another job's
+    newest = store.trials(job_id, last=job_remarks.NEWEST)
     live = store.settings(job_id)
     job = job_today(trials, live)
-    held = store.events(job_id).get(dag_id, Held())
+    held_events = store.events(job_id).get(dag_id, Held())
+    # Remarks quote names that a DAG file may have made of any length.
+    remarks = [short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)]
     runs = JobRuns(
         trials=trials,
         live=live,
         pending=reading.pending(trials),
         limit=limit,
-        alerts=[AlertRow(sentence=event.sentence, remedy=event.remedy) for event in held.events],
-        remarks=[
-            *(short(remark.text) for remark in job_remarks.remarks(newest, reader=dag_id)),
-            *_renamed(user, store, newest),
+        alerts=[
+            AlertRow(sentence=event.sentence, remedy=event.remedy) for event in held_events.events
         ],
+        remarks=[*remarks, *_renamed(user, store, newest)],
     )
-    table = {"more": runs.more, "skipped": skip, "totals": costs.totals_of(runs.rows)}
-    page = "dag" if job.chooses_size else "measured"
-    shown = {**pages.content(page, runs), **table, "blocks": pages.layout(page)}
-    return answer | shown | {"job_id": job_id, "left_out": left_out}
+    page = "measured"
+    if job.chooses_size:
+        page = "dag"
+    answer["job_id"] = job_id
+    answer |= pages.content(page, runs)
+    return answer | {
+        "more": runs.more,
+        "skipped": skip,
+        "totals": costs.totals_of(runs.rows),
+        "blocks": pages.layout(page),
+    }
+
+
+def _all_tasks(user: BaseUser, store: Store, dag_id: str, jobs: list[str]) -> Any:
+    """The tab of a DAG with several jobs before one of them is chosen: all its tasks together."""
+    since_s = reading.since_s()
+    sums = store.task_sums(dag_id, since_s)
+    caption = run_notes.since(since_s)
+    missing = reading.missing_trials(lambda origin: origin.dag_id == dag_id)
+    return {
+        "store": auth.store_name(user, store),
+        "jobs": task_table.costliest(sums, jobs),
+        "job_id": None,
+        "note": None,
+        "left_out": words.without_log(missing),
+        "tasks": task_table.of_dag(sums, dag_id, configured(), caption),
+        "blocks": pages.layout("tasks"),
+    }
+
+
+@router.get("/tasks")
+@answered
+def dag_tasks(user: GetUserDep, dag_id: str) -> Any:
+    """The cost of each task of a DAG, the costliest first: the folded part of the page of all
+    jobs.
+    """
+    store = reading.open_log()
+    since_s = reading.since_s()
+    outside = []
+    if store is not None:
+        outside = [part for part in store.task_sums(dag_id, since_s) if part.outside]
+    return task_table.of_dag(outside, dag_id, configured(), run_notes.since(since_s))
 
 
 @router.get("/charts")
 @answered
 def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
-    """Savings and charts of the newest runs: the slow blocks of the tab."""
+    """Savings and charts of the newest runs: the slow blocks of the tab.
 
-    def make(store: Store, trials: list[Trial], analysis: JobAnalysis | ZeusJob, factors: Factors) -> Any:
-        more = reading.has_older(store, dag_id, trials[0].job_id)
-        if isinstance(analysis, ZeusJob):
-            measured = measured_log(store, trials, analysis, factors, more=more)
-            return {"note": None} | pages.content("measured", measured, slow=True)
-        hours = reading.kept_signals(store, analysis.log.job, time.time(), named=auth.sees_connections(user))
-        return {"note": None} | pages.content("dag", JobLog(trials, analysis, factors, hours, more), slow=True)
+    The answer is kept until the log, the settings or the prices change.
+    """
+    chosen = _job(user, dag_id, job_id)
+    store = chosen.store
+    if store is None or chosen.job_id is None:
+        return {"note": chosen.note}
+    if chosen.is_all_tasks:  # they are shown by the quick answer alone
+        return {"note": None}
+    job = chosen.job_id
+    factors = configured()
+    named = auth.sees_connections(user)  # the answer may name a Connection
+    # A dict is no key of a cache.
+    settings = json.dumps(store.settings(job), sort_keys=True)
+    # read before the trials, so never newer
+    version = store.version(dag_id, job, last=MOST_RUNS)
 
-    return _of_newest(user, dag_id, job_id, make)
+    def make() -> Any:
+        return _slow_blocks(store, dag_id, job, factors, named=named)
+
+    # The Variable store cannot tell a change without reading all trials.
+    if version is None:
+        return make()
+    return _charts.get((store.identity, dag_id, job, version, settings, factors, named), make)
+
+
+def _slow_blocks(store: Store, dag_id: str, job_id: str, factors: Factors, *, named: bool) -> Any:
+    """``named``: whether the user may see the ids of Connections."""
+    trials = store.runs(dag_id, job_id, last=MOST_RUNS)
+    if not trials:
+        return {"note": words.left_out(store.unreadable) or NO_JOB}
+    more = reading.has_older(store, dag_id, job_id)
+    lessons = analysis(store, dag_id, job_id, trials=trials)
+    # A job without batch sizes has no belief to fold, which is the slow part.
+    if isinstance(lessons, ZeusJob):
+        measured = measured_log(store, trials, lessons, factors, more=more)
+        return {"note": None} | pages.content("measured", measured, slow=True)
+    hours = reading.kept_signals(store, lessons.log.job, time.time(), named=named)
+    job_log = JobLog(trials=trials, analysis=lessons, factors=factors, hours=hours, more=more)
+    return {"note": None} | pages.content("dag", job_log, slow=True)
 
 
 @router.get("/export")
@@ -97,71 +189,75 @@ async def dag_export_(
     """The trials of the newest runs as a CSV file, in the form of ``airflow zeus export``."""
 
     def make() -> File:
-        store, _, job, note = _job(user, dag_id, job_id)
-        if store is None or job is None:
-            raise HTTPException(404, note)
-        pieces = store.pieces(dag_id, job, last=10_000)
-        name = export_rows.file_name(job, datetime.now(UTC).date())
+        chosen = _job(user, dag_id, job_id)
+        if chosen.store is None or chosen.job_id is None:
+            raise HTTPException(404, chosen.note)
+        # In pieces: the file of a long log would not fit into the api-server's memory.
+        pieces = chosen.store.pieces(dag_id, chosen.job_id, last=10_000)
+        name = export_rows.file_name(chosen.job_id, datetime.now(UTC).date())
         return File(name, "text/csv; charset=utf-8", export_rows.csv_of(pieces, configured()))
 
     return await file(request, user, make)
 
 
-def _job(user: BaseUser, dag_id: str, job_id: str | None) -> tuple[Store | None, list[str], str | None, str | None]:
-    """The store, the DAG's jobs, the chosen job or None, and why there is none."""
+@dataclass(frozen=True, slots=True)
+class _ChosenJob:
+    """The job that a request is about."""
+
+    store: Store | None
+    jobs: list[str]  # of the DAG
+    job_id: str | None = None
+    note: str | None = None  # why there is none
+    is_all_tasks: bool = False  # the DAG has several jobs, and the request names none
+
+
+def _job(user: BaseUser, dag_id: str, job_id: str | None) -> _ChosenJob:
+    """``job_id`` None: the first job of the DAG."""
     store = reading.open_log()
-    jobs = store.jobs(dag_id) if store else []
+    jobs = list[str]()
+    if store is not None:
+        jobs = store.jobs(dag_id)
     if not jobs:
-        return store, [], None, NO_JOB + reading.elsewhere(dag_id, named=auth.sees_connections(user))
-    if job_id is not None and job_id not in jobs:
-        return store, jobs, None, f"This DAG has no trial of a job {job_id!r}."
-    return store, jobs, job_id or jobs[0], None
+        note = NO_JOB + reading.elsewhere(dag_id, named=auth.sees_connections(user))
+        return _ChosenJob(store, jobs, note=note)
+    if job_id is None:
+        return _ChosenJob(store, jobs, jobs[0], is_all_tasks=len(jobs) > 1)
+    if job_id not in jobs:
+        return _ChosenJob(store, jobs, note=f"This DAG has no run of a job {job_id!r}.")
+    return _ChosenJob(store, jobs, job_id)
 
 
 def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
-    """That the job looks like an older one under a new name; empty where it does not, or the user may not know that."""
+    """That the job looks like an older one under a new name.
+
+    Empty if it does not, or the user may not know that.
+    """
+    # A job with a history of its own was not renamed just now.
     if not newest or len(newest) > job_remarks.FEW:
         return []
-    found = job_remarks.candidates(newest, store.latest(last=1))
-    if not found:
+    last = newest[-1]
+    candidates = job_remarks.candidates(newest, store.latest(last=1))
+    if not candidates:
         return []
-    job_id = job_remarks.looks_like(found, newest[-1], reading.present_dags({t.origin.dag_id for t in found}))
-    old = next((t for t in found if t.job_id == job_id), None)
-    if old is None:
+    # A DAG that still runs has not lost its job to a new name.
+    present = reading.present_dags({trial.origin.dag_id for trial in candidates})
+    job_id = job_remarks.looks_like(candidates, last, present)
+    if job_id is None:
         return []
-    same_dag = old.origin.dag_id == newest[-1].origin.dag_id
-    known = same_dag or old.origin.dag_id in auth.readable_dags(user) or auth.sees_addresses(user)
-    return [run_notes.renamed(old, newest[-1])] if known else []
-
-
-def _of_newest(
-    user: BaseUser,
-    dag_id: str,
-    job_id: str | None,
-    make: Callable[[Store, list[Trial], JobAnalysis | ZeusJob, Factors], Any],
-) -> Any:
-    """An answer about the newest runs, kept until the log, the settings or the prices change."""
-    store, _, job_id, note = _job(user, dag_id, job_id)
-    if store is None or job_id is None:
-        return {"note": note}
-    factors, live = configured(), store.settings(job_id)
-    version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
-
-    def made() -> Any:
-        trials = store.runs(dag_id, job_id, last=reading.MOST_RUNS)
-        if not trials:
-            return {"note": words.left_out(store.unreadable) or NO_JOB}
-        return make(store, trials, analysis(store, dag_id, job_id, trials), factors)
-
-    if version is None:
-        return made()
-    named = auth.sees_connections(user)  # the answer may name a Connection
-    key = store.identity, dag_id, job_id, version, json.dumps(live, sort_keys=True), factors, named
-    return _charts.get(key, made)
+    old = {trial.job_id: trial for trial in reversed(candidates)}[job_id]
+    dags = {last.origin.dag_id, *auth.readable_dags(user)}
+    if old.origin.dag_id in dags or auth.sees_addresses(user):
+        return [run_notes.renamed(old, last)]
+    return []
 
 
 def measured_log(
-    store: Store, trials: list[Trial], job: ZeusJob, factors: Factors | None = None, *, more: bool = False
+    store: Store,
+    trials: list[Trial],
+    job: ZeusJob,
+    factors: Factors | None = None,
+    *,
+    more: bool = False,
 ) -> MeasuredLog:
     """The newest runs of a job that chooses no batch size. ``more``: the log holds older ones."""
     profile = store.profile(trials[-1].job_id, newest_device(trials), job.job_version)
@@ -169,10 +265,12 @@ def measured_log(
 
 
 def analysis(store: Store, dag_id: str, job_id: str, trials: list[Trial]) -> JobAnalysis | ZeusJob:
-    """What the log teaches; of a job that chooses no batch size, the job alone."""
+    """The lessons of the log; of a job that chooses no batch size, the job alone."""
     live = store.settings(job_id)
-    if not (job := job_today(trials, live)).chooses_size:
+    job = job_today(trials, live)
+    if not job.chooses_size:
         return job
+    # [zeus] enabled may set the mode of the next run, which the belief depends on.
     job, switched = next_of(job)
-    dataset, profiles = reading.learned(store, dag_id, job, trials, live)
+    dataset, profiles = reading.learned(store, dag_id, job, trials=trials, live=live)
     return JobAnalysis.of(trials, dataset, profiles, {**live, **switched})

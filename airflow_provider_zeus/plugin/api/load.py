@@ -1,7 +1,9 @@
-"""Limits the pages' share of the api-server: a few threads of their own, and a limit on waiting requests.
+"""Limits the pages' share of the api-server: a few threads of their own, and a limit on waiting
+requests.
 
-Airflow serves all its pages with one pool of threads and one pool of database connections. The pages of Zeus use none
-of its threads and at most a quarter of its connections: each of their own threads holds at most one.
+Airflow serves all its pages with one pool of threads and one pool of database connections. The
+pages of Zeus use none of its threads and at most a quarter of its connections: each of their own
+threads holds at most one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ SHARE = 0.5  # of its time that a thread may compute; it sleeps for the rest
 class RequestLimit:
     """Limits the requests under way: ``most`` in all, ``most_each`` for each user.
 
-    No user may hold more than half of the places that the others leave free, so a few users cannot take all of them.
+    No user may hold more than half of the places that the others leave free, so a few users cannot
+    take all of them.
     """
 
     def __init__(self, most: int, most_each: int) -> None:
@@ -36,10 +39,15 @@ class RequestLimit:
         self._under_way: Counter[str] = Counter()
 
     def enter(self, user: BaseUser) -> Callable[[], None]:
-        """Take a place; call the result to free it. Raises HTTPException 429 where none is free for this user."""
+        """Take a place; call the result to free it.
+
+        Raises HTTPException 429 if none is free for this user.
+        """
         name = user.get_id()
         with self._lock:
-            own, free = self._under_way[name], self._most - self._under_way.total()
+            # Both counts under one lock: two requests at once must not take one place.
+            own = self._under_way[name]
+            free = self._most - self._under_way.total()
             if own >= self._most_each or 2 * own >= free:
                 busy = "Airflow is busy with other Zeus pages. Try again in a minute."
                 raise HTTPException(429, busy, headers={"Retry-After": "2"})
@@ -63,13 +71,17 @@ def threads_for(pool_size: int, max_overflow: int) -> int:
     :param pool_size: ``[database] sql_alchemy_pool_size``; 0: unlimited.
     :param max_overflow: ``[database] sql_alchemy_max_overflow``; -1: unlimited.
     """
+    # Airflow limits nothing here, so the threads alone do.
     if pool_size == 0 or max_overflow < 0:
         return THREADS
     return max(1, min(THREADS, (pool_size + max_overflow) // 4))
 
 
 def _executor() -> ThreadPoolExecutor:
-    """The pages' threads. They start with the first task, not at import: a server may fork its workers after it."""
+    """The pages' threads.
+
+    They start with the first task, not at import: a server may fork its workers after it.
+    """
     from airflow.sdk import conf
 
     size = conf.getint("database", "sql_alchemy_pool_size", fallback=5)
@@ -81,12 +93,15 @@ _threads = _executor()
 
 
 async def work(user: BaseUser, job: Callable[[], T]) -> T:
-    """Run ``job`` in a thread of the pages and return its result. Raises its errors, and HTTPException 429.
+    """Run ``job`` in a thread of the pages and return its result.
 
-    Its place is freed when it has ended, even where the browser has closed the connection before.
+    Raises its errors, and HTTPException 429.
+
+    Its place is freed when it has ended, even if the browser has closed the connection before.
     """
     leave = ANSWERS.enter(user)
     try:
+        # Submitting may fail while the server shuts down: the place must not stay taken.
         future = _submit(job)
     except BaseException:
         leave()
@@ -96,14 +111,17 @@ async def work(user: BaseUser, job: Callable[[], T]) -> T:
 
 
 async def each(chunks: Iterator[T]) -> AsyncIterator[T]:
-    """The chunks, each made in a thread of the pages when it is needed. The caller holds a place in :data:`EXPORTS`."""
+    """The chunks, each made in a thread of the pages when it is needed.
+
+    The caller holds a place in :data:`EXPORTS`.
+    """
     while (chunk := await asyncio.wrap_future(_submit(lambda: next(chunks, None)))) is not None:
         yield chunk
 
 
 @cache
 def warm() -> None:
-    """Import, once per process, what the first charts would wait for."""
+    """Import, once per process, numpy, which the first charts would wait for."""
     _threads.submit(import_module, "numpy")  # errors are ignored: the charts report them
 
 
@@ -111,16 +129,20 @@ _busy = threading.local()
 
 
 def _submit(job: Callable[[], T]) -> Future[T]:
-    """Run ``job`` in a thread of the pages, after that thread has slept for its earlier computing (:data:`SHARE`)."""
+    """Run ``job`` in a thread of the pages, after that thread has slept for its earlier computing
+    (:data:`SHARE`).
+    """
 
     def run() -> T:
         until_s: float = getattr(_busy, "until_s", 0.0)
         time.sleep(max(0.0, until_s - time.monotonic()))
         start_s = time.thread_time()
-        until_s = max(until_s, time.monotonic() - 2.0)  # a burst of 2 s: a single page is never slowed down
+        # a burst of 2 s: a single page is never slowed down
+        until_s = max(until_s, time.monotonic() - 2.0)
         try:
             return job()
         finally:
             _busy.until_s = until_s + (time.thread_time() - start_s) / SHARE
 
+    # A thread does not inherit the context variables of the request by itself.
     return _threads.submit(copy_context().run, run)

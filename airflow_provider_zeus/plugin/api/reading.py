@@ -1,4 +1,4 @@
-"""Reads what the views need, in a few queries for each answer, and keeps some of it between requests.
+"""Reads the data of the views in a few queries for each answer, and keeps some between requests.
 
 No other module of the pages opens the trial log.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
@@ -16,7 +16,13 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic
 
-from airflow_provider_zeus.airflow_compat import Connection, DagModel, XComModel, create_session
+from airflow_provider_zeus.airflow_compat import (
+    Connection,
+    DagModel,
+    SerializedDagModel,
+    XComModel,
+    create_session,
+)
 from airflow_provider_zeus.errors import SignalError, StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
@@ -26,31 +32,47 @@ from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, learn, pr
 from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.plugin.text.run_notes import StartWait
 from airflow_provider_zeus.plugin.views.overview_view import Live
+from airflow_provider_zeus.plugin.views.task_table import graph_order
 from airflow_provider_zeus.reports.dataset import Dataset, as_dataset
+from airflow_provider_zeus.reports.months import month_bounds, month_of
+from airflow_provider_zeus.reports.run_figures import MOST_RUNS
 from airflow_provider_zeus.signals.forecast import DAY_S
 from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
-from airflow_provider_zeus.store.live_settings import SETTINGS, last_change, parsed, read_settings, variable_key
-from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, embedded_path, open_store, state_dir, store_url
+from airflow_provider_zeus.store.live_settings import (
+    SETTINGS,
+    last_change,
+    parsed,
+    read_settings,
+    variable_key,
+)
+from airflow_provider_zeus.store.open import (
+    DEFAULT_CONN_ID,
+    embedded_path,
+    open_store,
+    state_dir,
+    store_url,
+)
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-_Version = tuple[int, int | None, TrialKey]  # number, told_seq, key: the log may have been replaced by another one
-_Learned = tuple[tuple[_Version, ...], Belief]  # the trials that a belief was learned from, and the belief
+# number, told_seq, key: the log may have been replaced by another one
+_Version = tuple[int, int | None, TrialKey]
+# the trials that a belief was learned from, and the belief
+_Learned = tuple[tuple[_Version, ...], Belief]
 
 log = guarded_log(__name__)
-
-MOST_RUNS = 1000  # newest runs that sums, beliefs and charts of a job are made of
 
 
 class LruCache(Generic[T]):
     """At most ``most`` values; the least recently used one goes first. Safe for several threads."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._lock = most, Lock()
+        self._most = most
+        self._lock = Lock()
         self._values: OrderedDict[Hashable, T] = OrderedDict()
 
     def hold(self, most: int) -> None:
@@ -59,7 +81,10 @@ class LruCache(Generic[T]):
             self._most = max(self._most, most)
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key, made and stored where there is none. ``make`` may run in several threads at once."""
+        """The value of a key, made and stored if there is none.
+
+        ``make`` may run in several threads at once.
+        """
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -77,25 +102,33 @@ class LruCache(Generic[T]):
 
 
 class BeliefCache:
-    """Beliefs learned from logs, so that a page that is opened again learns from the new trials only.
+    """Beliefs learned from logs, so that a page that is opened again learns from the new trials
+    only.
 
-    A belief is valid for the trials it was learned from. Where one of them has changed, it is learned from the start.
+    A belief is valid for the trials it was learned from. If one of them has changed, it is
+    learned from the start.
     """
 
     def __init__(self, most: int = 32) -> None:
         self._beliefs: LruCache[_Learned] = LruCache(most)
 
     def with_belief(self, name: Hashable, log: Dataset) -> Dataset:
-        """The dataset with its belief. ``name`` identifies the log: logs with the same name must not share trials."""
+        """The dataset with its belief.
+
+        ``name`` identifies the log: logs with the same name must not share trials.
+        """
         before = prior(log.job, log.settings)
         key = (name, belief_tag(before))
         start: _Learned = ((), before)
-        ended = [t for t in log.lessons if t.state is not State.RUNNING]  # a running trial teaches nothing yet
-        versions = tuple((t.number, t.told_seq, t.key) for t in ended)
-        seen, belief = self._beliefs.get(key, lambda: start)
-        if versions[: len(seen)] != seen:
-            seen, belief = start
-        belief = reduce(learn, ended[len(seen) :], replace(belief, job=log.job))
+        # a running trial teaches nothing yet
+        ended = [trial for trial in log.lessons if trial.state is not State.RUNNING]
+        versions = tuple((trial.number, trial.told_seq, trial.key) for trial in ended)
+        learned_from, belief = self._beliefs.get(key, lambda: start)
+        # A late result changed a trial that the belief holds already: it cannot be taken out again.
+        if versions[: len(learned_from)] != learned_from:
+            learned_from, belief = start
+        # Learning is a fold, so the new trials alone continue it.
+        belief = reduce(learn, ended[len(learned_from) :], replace(belief, job=log.job))
         self._beliefs.put(key, (versions, belief))
         return replace(log, folded=belief)
 
@@ -105,35 +138,52 @@ _elsewhere: LruCache[str] = LruCache(64)
 
 
 def open_log() -> Store | None:
-    """The trial log, which is neither created nor migrated here; None while there is none yet. Raises StoreError.
+    """The trial log, which is neither created nor migrated here; None while there is none yet.
 
-    Opened for each answer, so that a changed Connection takes effect at once. Only the engine is cached, by its URL.
+    Raises StoreError.
+
+    Opened for each answer, so that a changed Connection takes effect at once. Only the engine is
+    cached, by its URL.
     """
     try:
         return open_store(create=False, keeps_file_open=False)
     except StoreError:
-        if store_url(DEFAULT_CONN_ID) == f"sqlite:///{embedded_path()}" and not embedded_path().exists():
+        # Before the first run there is no file, which is no error of the reader.
+        path = embedded_path()
+        is_embedded = store_url(DEFAULT_CONN_ID) == f"sqlite:///{path}"
+        if is_embedded and not path.exists():
             return None
         raise
 
 
 def elsewhere(dag_id: str, *, named: bool) -> str:
-    """That the log of another Connection has the jobs of a DAG, in a sentence; empty where none is known to.
+    """That the log of another Connection has the jobs of a DAG, in a sentence; empty if none is
+    known to.
 
     :param named: whether the user may see the ids of Connections.
 
-    It waits at most three seconds, and keeps the answer for a minute: a log that does not answer holds up no page.
+    It waits at most three seconds, and keeps the answer for a minute: a log that does not answer
+    holds up no page.
     """
     import sqlalchemy as sa
 
-    of_type = sa.select(Connection.conn_id).where(Connection.conn_type == "zeus").order_by(Connection.conn_id)
+    of_type = (
+        sa.select(Connection.conn_id)
+        .where(Connection.conn_type == "zeus")
+        .order_by(Connection.conn_id)
+    )
     try:
         with create_session() as session:
             names = [*session.scalars(of_type.limit(20))]
     except sa.exc.SQLAlchemyError:
         log.warning("Connections cannot be listed.", exc_info=True)
         names = []
-    names += [name.removeprefix("AIRFLOW_CONN_").lower() for name in os.environ if name.startswith("AIRFLOW_CONN_ZEUS")]
+    names += [
+        name.removeprefix("AIRFLOW_CONN_").lower()
+        for name in os.environ
+        if name.startswith("AIRFLOW_CONN_ZEUS")
+    ]
+    # A Connection of the environment hides one of the same name in the database.
     others = tuple(dict.fromkeys(name for name in names if name != DEFAULT_CONN_ID))
 
     def look() -> str:
@@ -141,16 +191,22 @@ def elsewhere(dag_id: str, *, named: bool) -> str:
             return bounded(lambda: _in_log_of(others, dag_id), 3.0)
         return ""
 
-    conn_id = _elsewhere.get((dag_id, others, int(time.monotonic() // 60)), look) if others else ""
+    if not others:
+        return ""
+    # As a part of the key it ends the answer's life without a clean-up.
+    minute = int(time.monotonic() // 60)
+    conn_id = _elsewhere.get((dag_id, others, minute), look)
     if not conn_id:
         return ""
     other = f"Connection {conn_id}" if named else "another Connection"
-    shown = f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
+    shown = (
+        f"these pages show the log of {DEFAULT_CONN_ID} alone: define {DEFAULT_CONN_ID} as that one"
+    )
     return f" The log of {other} has jobs of this DAG; {shown}."
 
 
 def _in_log_of(conn_ids: Sequence[str], dag_id: str) -> str:
-    """The first of the Connections whose log has jobs of a DAG; empty where none is known to."""
+    """The first of the Connections whose log has jobs of a DAG; empty if none is known to."""
     for conn_id in conn_ids:
         with suppress(StoreError):  # it cannot be read, so that nothing is known of it
             if open_store(conn_id, create=False, keeps_file_open=False).jobs(dag_id):
@@ -167,28 +223,49 @@ def learned(
     :param live: live settings.
     """
     job_id = trials[-1].job_id
-    dataset = beliefs.with_belief((store.identity, dag_id, job_id), as_dataset(trials, job, settings=live))
+    dataset = beliefs.with_belief(
+        (store.identity, dag_id, job_id), as_dataset(trials, job, settings=live)
+    )
     return dataset, store.profile(job_id, dataset.where, job.job_version)
 
 
 def present_dags(dag_ids: Collection[str], *, stale: bool = False) -> set[str]:
-    """Those of the DAGs that Airflow has now, paused ones too; all of them where that cannot be read.
+    """Those of the DAGs that Airflow has now, paused ones too; all of them if that cannot be read.
 
-    :param stale: also those whose file is gone or could not be parsed, but which nobody has deleted in Airflow.
+    :param stale: also those whose file is gone or could not be parsed, but which nobody has deleted
+        in Airflow.
     """
     import sqlalchemy as sa
 
     try:
         with create_session() as session:
             query = sa.select(DagModel.dag_id).where(DagModel.dag_id.in_(dag_ids))
-            return set(session.scalars(query if stale else query.where(DagModel.is_stale.is_(False))))
+            if not stale:
+                query = query.where(DagModel.is_stale.is_(False))
+            return set(session.scalars(query))
     except sa.exc.SQLAlchemyError:
         log.warning("Whether DAGs are still there cannot be read.", exc_info=True)
+        # Whoever cannot look must not call a DAG deleted.
         return set(dag_ids)
 
 
+def task_order(dag_id: str) -> dict[str, int]:
+    """The position of each task in the graph of a DAG; empty if Airflow does not have it now."""
+    try:
+        with create_session() as session:
+            dag = SerializedDagModel.get_dag(dag_id, session=session)
+    except Exception:
+        log.warning("The graph of a DAG cannot be read.", exc_info=True)
+        return {}
+    if dag is None:
+        return {}
+    after = {task_id: {*task.downstream_task_ids} for task_id, task in dag.task_dict.items()}
+    return graph_order(after)
+
+
 def waits(dag_id: str, run_id: str, *, named: bool) -> dict[tuple[str, int], StartWait]:
-    """The waits for a cheaper start in a run, by the task that trains and its map index; empty where none is known.
+    """The waits for a cheaper start in a run, by the task that trains and its map index; empty if
+    none is known.
 
     :param named: whether the user may see the ids of Connections.
     """
@@ -197,32 +274,54 @@ def waits(dag_id: str, run_id: str, *, named: bool) -> dict[tuple[str, int], Sta
     which = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == WAIT)
     try:
         with create_session() as session:
-            query = sa.select(XComModel.task_id, XComModel.map_index, XComModel.value).where(*which).limit(1000)
+            query = (
+                sa.select(XComModel.task_id, XComModel.map_index, XComModel.value)
+                .where(*which)
+                .limit(1000)
+            )
             rows = session.execute(query).all()
     except sa.exc.SQLAlchemyError:
         log.warning("The waits of a run cannot be read.", exc_info=True)
         return {}
-    found = ((task_id, index, StartWait.read(value, named=named)) for task_id, index, value in rows)
-    return {(wait.trains or task_id, index): wait for task_id, index, wait in found if wait is not None}
+    waits = {}
+    for task_id, index, value in rows:
+        wait = StartWait.read(value, named=named)
+        if wait is not None:
+            waits[wait.trains or task_id, index] = wait
+    return waits
 
 
 def kept_signals(store: Store, job: ZeusJob, now_s: float, *, named: bool) -> dict[str, Series]:
-    """Series of the price and of the carbon intensity that count for a job, by what holds them; no service is asked.
+    """Series of the price and of the carbon intensity that count for a job, by their names; no
+    service is asked.
 
-    Each covers the newest days, as far as the log keeps it; what is not known is absent.
+    Each covers the newest days, as far as the log keeps it; an unknown one is absent.
 
     :param named: whether the user may see the id of a Connection that the job names itself.
     """
-    found: dict[str, Series] = {}
+    kept: dict[str, Series] = {}
+    goals = set()
+    keeper = ReadOnlyKeeper(store.kept_signal)
     for signal in filter(None, dict.fromkeys((PRICE, CARBON, job.start_signal, job.follow))):
         try:
-            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, ReadOnlyKeeper(store.kept_signal))
+            series = signal_series(signal, now_s - KEPT_S, now_s + 2 * DAY_S, keeper)
+        # A series is an extra of the page: without it one sentence is missing.
         except SignalError:
             continue
-        if series.unit.goal not in {known.unit.goal for known in found.values()}:
-            own = signal if named else f"the job's own {series.unit.goal} signal"
-            found[CONNECTIONS.get(signal, own)] = series
-    return found
+        goal = series.unit.goal
+        # The first signal of a kind counts: the job's own come after Airflow's.
+        if goal not in goals:
+            goals.add(goal)
+            own = signal if named else f"the job's own {goal} signal"
+            kept[CONNECTIONS.get(signal, own)] = series
+    return kept
+
+
+def since_s() -> float:
+    """From when on the pages add up the costs of tasks: the begin of the month (UTC) before
+    this.
+    """
+    return month_bounds(month_of(time.time()), 2)[0]
 
 
 def has_older(store: Store, dag_id: str, job_id: str) -> bool:
@@ -231,42 +330,65 @@ def has_older(store: Store, dag_id: str, job_id: str) -> bool:
 
 
 def pending(trials: Sequence[Trial]) -> dict[TrialKey, str]:
-    """The trials whose result is not in the log yet, each with the place where it is stored until the next run."""
-    by_name = {pending_key(t.key): t.key for t in trials if t.state.awaits_result}
+    """The trials whose result is not in the log yet, each with its place until the next run."""
+    by_name = {pending_key(trial.key): trial.key for trial in trials if trial.state.awaits_result}
     if not by_name:
         return {}
+    # A file's name cannot hold the colons of a Variable's key on every file system.
     by_file = {f"{name.replace(':', '-')}.json": key for name, key in by_name.items()}
-    places = {by_file[path.name]: _file_text(path) for path in _pending_files() if path.name in by_file}
-    return places | {by_name[name]: f"Variable {name}" for name in _pending_variables() if name in by_name}
+    places = {}
+    for path in _pending_files():
+        if path.name in by_file:
+            places[by_file[path.name]] = _file_text(path)
+    for name in _pending_variables():
+        if name in by_name:
+            places[by_name[name]] = f"Variable {name}"
+    return places
 
 
 def missing_trials(wanted: Callable[[Origin], bool]) -> dict[TrialKey, tuple[Trial, str]]:
-    """Trials of pending results, each with its place. The log may hold their rows, not what they cost.
+    """Trials of pending results, each with its place. The log may hold their rows, not their costs.
 
     :param wanted: whether trials of this origin are wanted.
     """
-    texts: list[tuple[str, str | None]] = []
+    trials = {}
+    for place, text in _pending_texts():
+        result = None
+        if text:
+            with suppress(ValueError):  # the job's next run warns
+                result = PendingResult.from_json(text)
+        # A result of an older try may have no trial with it: the log has its row.
+        if result is None or result.trial is None:
+            continue
+        if wanted(result.trial.origin):
+            trial = replace(
+                result.trial,
+                state=result.state,
+                reason=result.reason,
+                observation=result.report.observation,
+            )
+            trials[result.key] = (trial, place)
+    return trials
+
+
+def _pending_texts() -> Iterator[tuple[str, str | None]]:
+    """The pending results that can be read, each with its place before it."""
     most = 200  # of each kind, for one answer
     try:
-        texts += [(f"Variable {name}", AirflowVariables().get(name)) for name in _pending_variables()[:most]]
+        port = AirflowVariables()
+        # A store that was down for a week leaves thousands of them.
+        names = _pending_variables()[:most]
+        yield from [(f"Variable {name}", port.get(name)) for name in names]
     except StoreError as error:
         log.warning("Pending results in Variables cannot be read: %s", error)
     for path in sorted(_pending_files())[:most]:
-        with suppress(OSError, ValueError):  # removed since, or not a file of ours: the job's next run warns
-            texts.append((_file_text(path), read_file(path)))
-    found = {}
-    for place, text in texts:
-        with suppress(ValueError):  # the job's next run warns
-            result = PendingResult.from_json(text) if text else None
-            if result and result.trial and wanted(result.trial.origin):
-                observation = result.report.observation
-                trial = replace(result.trial, state=result.state, reason=result.reason, observation=observation)
-                found[result.key] = (trial, place)
-    return found
+        # removed since, or not a file of ours: the job's next run warns
+        with suppress(OSError, ValueError):
+            yield _file_text(path), read_file(path)
 
 
 def _pending_variables() -> list[str]:
-    """Names of the Variables with pending results; empty where they cannot be listed."""
+    """Names of the Variables with pending results; empty if they cannot be listed."""
     try:
         return AirflowVariables().keys(f"{PREFIX}:")
     except StoreError as error:
@@ -275,7 +397,7 @@ def _pending_variables() -> list[str]:
 
 
 def _pending_files() -> list[Path]:
-    """Files with pending results; empty where they cannot be listed."""
+    """Files with pending results; empty if they cannot be listed."""
     try:
         return list(state_dir().glob(f"{PREFIX}-*.json"))
     except OSError as error:
@@ -289,17 +411,28 @@ def _file_text(path: Path) -> str:
 
 
 def live_settings(job_id: str) -> Live:
-    """Settings of a job with their last change, or the problem why none of them is used. Raises StoreError."""
+    """Settings of a job with their last change, or the problem why none of them is used.
+
+    Raises StoreError.
+    """
     key = variable_key(SETTINGS, job_id)
     text = AirflowVariables().get(key)
-    if problem := parsed(text)[1]:
-        remedy = f"No live setting is used: Variable {key!r} is no JSON object ({problem}). Correct it or delete it."
+    # A page that showed no settings for a broken Variable would hide why they do not hold.
+    _, problem = parsed(text)
+    if problem:
+        remedy = (
+            f"No live setting is used: Variable {key!r} is no JSON object ({problem}). Correct it "
+            "or delete it."
+        )
         return {}, {"problem": remedy}
     return read_settings(lambda _: text, job_id) or {}, last_change(text)
 
 
 def live_settings_of(job_ids: Collection[str]) -> dict[str, Live]:
-    """:func:`live_settings` of each job that has a Variable. Lists the Variables once, since most jobs have none."""
+    """:func:`live_settings` of each job that has a Variable.
+
+    Lists the Variables once, since most jobs have none.
+    """
     try:
         keys = set(AirflowVariables().keys(f"{SETTINGS}:"))
         return {job: live_settings(job) for job in job_ids if variable_key(SETTINGS, job) in keys}
@@ -309,7 +442,9 @@ def live_settings_of(job_ids: Collection[str]) -> dict[str, Live]:
 
 
 def heartbeat_s() -> float:
-    """Seconds between two heartbeats of a running trial, from 2 to 60: how often its page is refreshed."""
+    """Seconds between two heartbeats of a running trial, from 2 to 60: how often its page is
+    refreshed.
+    """
     from airflow.sdk import conf
 
     return min(max(conf.getfloat("zeus", "heartbeat_s", fallback=15.0), 2.0), 60.0)

@@ -1,4 +1,7 @@
-"""Answers of the data routes: JSON, a file in chunks, or a problem. All are made in this package's own threads."""
+"""Answers of the data routes: JSON, a file in chunks, or a problem.
+
+All are made in this package's own threads.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,15 @@ from starlette.types import Message, Receive, Scope, Send
 from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.plugin.answer_parts import Problem
 from airflow_provider_zeus.plugin.api import auth, load
-from airflow_provider_zeus.plugin.views.models import Problem
 
 P = ParamSpec("P")
 
 log = guarded_log(__name__)
 
-CHUNK_TIMEOUT_S = 30.0  # until the browser has taken one chunk of a file; then the connection is closed
+# until the browser has taken one chunk of a file; then the connection is closed
+CHUNK_TIMEOUT_S = 30.0
 FILE_TIMEOUT_S = 600.0  # until it has taken the whole file
 
 
@@ -39,10 +43,11 @@ class File:
 
 
 def answered(make: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Response]]:
-    """A route, from the function that makes its answer in a thread of the pages; its ``user`` is who asks.
+    """A route, from the function that makes its answer in a thread of the pages; its ``user`` is
+    who asks.
 
-    The answer is sent as JSON, or 503 with the remedy where ``make`` raises ZeusError. Raises HTTPException 429 where
-    too many requests wait, and any other error of ``make``.
+    The answer is sent as JSON, or 503 with the remedy if ``make`` raises ZeusError. Raises
+    HTTPException 429 if too many requests wait, and any other error of ``make``.
     """
 
     @wraps(make)
@@ -51,7 +56,10 @@ def answered(make: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Response
 
         def make_response() -> Response:
             try:
-                return Response(to_json(make(*args, **named), inf_nan_mode="null"), media_type="application/json")
+                return Response(
+                    to_json(make(*args, **named), inf_nan_mode="null"),
+                    media_type="application/json",
+                )
             except ZeusError as error:
                 return _problem(user, error)
 
@@ -61,20 +69,29 @@ def answered(make: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Response
 
 
 async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Response:
-    """The file that ``make`` returns, compressed where the browser accepts gzip. Raises as :func:`answered` does."""
-    gzip = "gzip" in request.headers.get("Accept-Encoding", "")  # here: Airflow's own middleware blocks its event loop
+    """The file that ``make`` returns, compressed if the browser accepts gzip.
+
+    Raises as :func:`answered` does.
+    """
+    # here: Airflow's own middleware blocks its event loop
+    gzip = "gzip" in request.headers.get("Accept-Encoding", "")
 
     def make_response() -> Response:
         try:
             sent = make()
             chunks = _compressed(sent.chunks) if gzip else (chunk.encode() for chunk in sent.chunks)
-            chunks = itertools.chain([next(chunks)], chunks)  # the first one here: its errors still become a 503
+            # the first one here: its errors still become a 503
+            chunks = itertools.chain([next(chunks)], chunks)
         except ZeusError as error:
             return _problem(user, error)
-        headers = {"Content-Disposition": f'attachment; filename="{sent.name}"', "Vary": "Accept-Encoding"}
+        headers = {
+            "Content-Disposition": f'attachment; filename="{sent.name}"',
+            "Vary": "Accept-Encoding",
+        }
         headers |= {"Content-Encoding": "gzip"} if gzip else {}
         return _FileResponse(chunks, leave, headers, sent.media_type)
 
+    # Before the work begins: a refused request must cost nothing.
     leave = load.EXPORTS.enter(user)
     sending = False
     try:
@@ -88,10 +105,10 @@ async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Re
 
 def _problem(user: BaseUser, error: ZeusError) -> Response:
     """503. The error may name the log's host, path and database, which only some users may see."""
-    log.warning("The cost page cannot use the trial log: %s", error)
+    log.warning("The cost page cannot use the run log: %s", error)
     hidden = (
-        "The trial log is not available. Users who may edit Airflow's Connections see the reason here; it is also in "
-        "the log of the api-server."
+        "The run log is not available. Users who may edit Airflow's Connections see the reason "
+        "here; it is also in the log of the api-server."
     )
     problem = str(error) if auth.sees_addresses(user) else hidden
     return JSONResponse(Problem(problem=problem).model_dump(), status_code=503)
@@ -108,15 +125,23 @@ class _FileResponse(StreamingResponse):
     """Sends a file. It holds a thread while a chunk is made, not while the browser takes it."""
 
     def __init__(
-        self, chunks: Iterator[bytes], leave: Callable[[], None], headers: dict[str, str], media_type: str
+        self,
+        chunks: Iterator[bytes],
+        leave: Callable[[], None],
+        headers: dict[str, str],
+        media_type: str,
     ) -> None:
         super().__init__(load.each(chunks), headers=headers, media_type=media_type)
         self._leave = leave
 
     async def stream_response(self, send: Send) -> None:
-        """Send the chunks. Raises TimeoutError, which closes the connection: the browser sees an incomplete file."""
+        """Send the chunks.
+
+        Raises TimeoutError, which closes the connection: the browser sees an incomplete file.
+        """
 
         async def send_in_time(message: Message) -> None:
+            # A browser that stops reading would hold the file, and a place, for ever.
             async with asyncio.timeout(CHUNK_TIMEOUT_S):
                 await send(message)
 

@@ -3,20 +3,20 @@
 # No "from __future__ import annotations": FastAPI would read its dependencies as query parameters.
 import json
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from fastapi import APIRouter  # noqa: TID253 - see above
 
 from airflow_provider_zeus.airflow_compat import GetUserDep
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Origin, ProfileSample, Trial, TrialKey
 from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.reading import LruCache
 from airflow_provider_zeus.plugin.api.responses import answered
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.factors import configured
 from airflow_provider_zeus.plugin.text.run_notes import waiting
-from airflow_provider_zeus.plugin.views import pages, run_view
-from airflow_provider_zeus.plugin.views.factors import configured
-from airflow_provider_zeus.reports.run_figures import RunSaving, Yardstick, last_measured
+from airflow_provider_zeus.plugin.views import pages, run_view, task_table
+from airflow_provider_zeus.reports.run_figures import MOST_RUNS, RunSaving, Yardstick, last_measured
 from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
@@ -27,60 +27,120 @@ _yardsticks: LruCache[Yardstick] = LruCache(4)  # of 1,000 runs: 33 MB each
 @router.get("/dags/{dag_id}/runs/{run_id}/costs", dependencies=[auth.MAY_READ_RUNS])
 @answered
 def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = None) -> Any:
-    """Costs of a run of a DAG by attempt, of all its Zeus jobs or of one: the quick blocks of each part of the tab."""
+    """Costs of a run of a DAG by attempt, of all its Zeus jobs or of one: the quick blocks of each
+    part of the tab.
+    """
     store = reading.open_log()
     trials, pending = _trials(store, dag_id, run_id)
-    jobs = sorted({t.job_id for t in trials})
-    answer = {"store": auth.store_name(user, store), "jobs": jobs, "job_id": job_id, "note": None}
-    answer |= {"parts": [], "refresh_s": None}  # the page asks again after so many seconds; None: nothing will change
+    jobs = sorted({trial.job_id for trial in trials})
+    answer: dict[str, Any] = {
+        "store": auth.store_name(user, store),
+        "jobs": jobs,
+        "job_id": job_id,
+        "note": None,
+        "parts": [],
+        # the page asks again after so many seconds; None: nothing will change
+        "refresh_s": None,
+    }
     named = auth.sees_connections(user)
     waits = reading.waits(dag_id, run_id, named=named)
     if not trials:
-        note = words.left_out(store.unreadable if store else []) or waiting(waits)
-        note = note or run_view.NO_TRIAL + reading.elsewhere(dag_id, named=named)
+        note = waiting(waits)
+        if store is not None and store.unreadable:
+            note = words.left_out(store.unreadable)
+        if not note:
+            note = run_view.NO_TRIAL + reading.elsewhere(dag_id, named=named)
         return answer | {"note": note, "refresh_s": reading.heartbeat_s()}
     if job_id is not None and job_id not in jobs:
-        return answer | {"note": f"This run has no trial of a job {job_id!r}."}
-    chosen = run_view.parts_of([t for t in trials if job_id in (None, t.job_id)])
-    live = {job: store.settings(job) if store else {} for job, _, _ in chosen}
-    newest = {job: store.runs(dag_id, job, last=1)[-1:] if store else [] for job in live}
-    factors, parts = configured(), []
-    for key, own in chosen.items():
-        saving = saving_of(store, own, live[key[0]], pending)
-        shared = run_view.shared_job(chosen, key)
-        sized = own[-1].batch_size is not None
-        profile = [] if sized or store is None else _profile(store, own[-1])
-        part = run_view.RunPart(own, live[key[0]], pending, saving, factors, shared, waits.get(key[1:]), profile)
-        is_newest = {t.origin.run_id for t in newest[key[0]]} <= {run_id}
+        return answer | {"note": f"This run has no attempt of a job {job_id!r}."}
+    # Tasks that ran at the same time have no order of their own: that of the graph reads best.
+    order = reading.task_order(dag_id)
+    factors = configured()
+    if job_id is None:
+        answer["tasks"] = task_table.of_run(trials, order, factors)
+    else:
+        answer["tasks"] = None
+        trials = [trial for trial in trials if trial.job_id == job_id]
+    run_parts = run_view.parts_of(trials, order)
+    # Map indexes of one task share a job: its settings and newest run are read once.
+    heads = {job: _JobHead.of(store, dag_id, job) for job in {key.job_id for key in run_parts}}
+    parts = []
+    for key, own in run_parts.items():
+        head = heads[key.job_id]
+        part = run_view.RunPart(
+            trials=own,
+            live=head.live,
+            pending=pending,
+            saving=saving_of(store, own, head.live, pending=pending),
+            prices=factors,
+            shared=run_view.shared_job(run_parts, key),
+            wait=waits.get((key.task_id, key.map_index)),
+            profile=_profile_without_size(store, own[-1]),
+        )
+        is_newest = head.newest_run in (None, run_id)
         parts.append(part.head | {"newest": is_newest} | pages.content("run", part))
-    refresh_s = reading.heartbeat_s() if any(part["live"] for part in parts) else None
-    summary = run_view.summary(parts)
-    return answer | {"parts": parts, "summary": summary, "refresh_s": refresh_s, "blocks": pages.layout("run")}
+    if any(part["live"] for part in parts):
+        answer["refresh_s"] = reading.heartbeat_s()
+    return answer | {"parts": parts, "blocks": pages.layout("run")}
+
+
+class _JobHead(NamedTuple):
+    """Live settings of a job, and the id of its newest run in a DAG."""
+
+    live: dict[str, Any]
+    newest_run: str | None  # None: the log has no run of it
+
+    @classmethod
+    def of(cls, store: Store | None, dag_id: str, job_id: str) -> Self:
+        if store is None:
+            return cls({}, None)
+        newest_run = None
+        for trial in store.runs(dag_id, job_id, last=1):
+            newest_run = trial.origin.run_id
+        return cls(store.settings(job_id), newest_run)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}/charts", dependencies=[auth.MAY_READ_RUNS])
 @answered
-def run_charts(user: GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1) -> Any:
+def run_charts(
+    user: GetUserDep, dag_id: str, run_id: str, job_id: str, task_id: str, map_index: int = -1
+) -> Any:
     """The charts of one task of a run: the slow blocks of a part of the tab."""
     store = reading.open_log()
-    own = run_view.parts_of(store.recurrence(dag_id, run_id) if store else []).get((job_id, task_id, map_index))
-    if store is None or not own:
+    if store is None:
         return {"note": run_view.NO_TRIAL}
-    measured = [t for t in own if t.observation.where is not None]
+    parts = run_view.parts_of(store.recurrence(dag_id, run_id))
+    # The row may have been pruned since the page was drawn.
+    own = parts.get(run_view.PartKey(job_id, task_id, map_index))
+    if own is None:
+        return {"note": run_view.NO_TRIAL}
+    profile = list[ProfileSample]()
+    measured = [trial for trial in own if trial.observation.where is not None]
+    if measured:
+        profile = _profile(store, measured[-1])
     traces = run_view.RunTraces(
-        drawn=[(t, store.points(t.key)) for t in own],
-        profile=_profile(store, measured[-1]) if measured else [],
+        drawn=[(trial, store.points(trial.key)) for trial in own],
+        profile=profile,
         job=run_view.job_of_run(own, store.settings(job_id)),
     )
     return {"note": None} | pages.content("run", traces, slow=True)
 
 
-def _trials(store: Store | None, dag_id: str, run_id: str) -> tuple[list[Trial], dict[TrialKey, str]]:
-    """A run's trials, also those that the log does not hold yet, and the places of their pending results."""
-    trials = store.recurrence(dag_id, run_id) if store else []
+def _trials(
+    store: Store | None, dag_id: str, run_id: str
+) -> tuple[list[Trial], dict[TrialKey, str]]:
+    """A run's trials, also those that the log lacks yet, and the places of pending results."""
+    trials = list[Trial]()
+    if store is not None:
+        trials = store.recurrence(dag_id, run_id)
     pending = reading.pending(trials)
-    in_log = {t.key for t in trials}
-    for key, (trial, place) in reading.missing_trials(lambda o: (o.dag_id, o.run_id) == (dag_id, run_id)).items():
+    in_log = {trial.key for trial in trials}
+
+    def is_of_run(origin: Origin) -> bool:
+        return origin.dag_id == dag_id and origin.run_id == run_id
+
+    for key, (trial, place) in reading.missing_trials(is_of_run).items():
+        # The log's row is newer than the file: a heartbeat may have come later.
         if key not in in_log:
             trials.append(trial)
             pending[key] = place
@@ -91,23 +151,46 @@ def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
     return store.profile(trial.job_id, trial.observation.where, trial.spec["job_version"])
 
 
+def _profile_without_size(store: Store | None, newest: Trial) -> list[ProfileSample]:
+    """The profile of a run without a batch size; empty for any other."""
+    if store is None or newest.batch_size is not None:
+        return []
+    return _profile(store, newest)
+
+
 def saving_of(
-    store: Store | None, own: list[Trial], live: dict[str, object], pending: Collection[TrialKey] = ()
+    store: Store | None,
+    own: list[Trial],
+    live: dict[str, object],
+    pending: Collection[TrialKey] = (),
 ) -> RunSaving | None:
-    """What one task of a run saved; None while that is not known. All runs of a job share one fit."""
+    """The saving of one task of a run; None while it is not known.
+
+    All runs of a job share one fit.
+    """
     last = last_measured(own)
-    if store is None or last is None or any(t.key in pending for t in own):
+    if store is None or last is None:
+        return None
+    # Its result will change the saving as soon as the next run stores it.
+    if any(trial.key in pending for trial in own):
         return None
     job = run_view.job_of_run(own, live)
     if not job.chooses_size:
         return None
-    dag_id, job_id, where = last.origin.dag_id, last.job_id, last.observation.where
+    dag_id = last.origin.dag_id
+    job_id = last.job_id
+    where = last.observation.where
     assert where is not None
-    version = store.version(dag_id, job_id, last=reading.MOST_RUNS)  # read before the trials, so never newer
+    # read before the trials, so never newer
+    version = store.version(dag_id, job_id, last=MOST_RUNS)
 
     def made() -> Yardstick:
-        log, _ = reading.learned(store, dag_id, job, store.runs(dag_id, job_id, last=reading.MOST_RUNS), live)
+        runs = store.runs(dag_id, job_id, last=MOST_RUNS)
+        log, _ = reading.learned(store, dag_id, job, runs, live)
         return Yardstick.of(log, where, profiles=_profile(store, last))
 
-    key = (store.identity, version, dag_id, job_id, where, json.dumps([job.to_dict(), live], sort_keys=True))
-    return (made() if version is None else _yardsticks.get(key, made)).saving(own)
+    if version is None:
+        return made().saving(own)
+    settings = json.dumps([job.to_dict(), live], sort_keys=True)
+    key = (store.identity, version, dag_id, job_id, where, settings)
+    return _yardsticks.get(key, made).saving(own)

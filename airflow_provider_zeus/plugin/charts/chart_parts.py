@@ -1,7 +1,7 @@
 """Shared parts of the charts: colours, units of axes, common parts of an ECharts option.
 
-The colours are readable on white and on black, so one option serves both themes. The page adds text and axis colours of
-the theme and shows a point's ``tip`` as its tooltip.
+The colours are readable on white and on black, so one option serves both themes. The page adds
+text and axis colours of the theme and shows a point's ``tip`` as its tooltip.
 """
 
 from __future__ import annotations
@@ -13,64 +13,91 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE
-from airflow_provider_zeus.units import three_digits
+from airflow_provider_zeus.units import UNKNOWN, three_digits
 
 COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#dc2626", "#64748b")
 GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # behind a line that must stay readable
 ROW_PX = 14  # height of a label
+LEGEND = {"type": "scroll", "bottom": 0}  # of series that may be many
 
 Option = dict[str, Any]
 
 
-def scale(most: float, unit: str) -> tuple[float, str]:
-    """The unit of an axis up to ``most`` [J or s]: its size, by which values are divided, and its name.
+class Unit(NamedTuple):
+    """A unit of an axis."""
+
+    size: float  # by which values [J or s] are divided
+    name: str
+
+
+def scale(most: float, unit: str) -> Unit:
+    """The unit of an axis up to ``most`` [J or s].
 
     :param unit: "J" of an energy or a cost, "s" of a time.
     """
-    scales = {
-        "J": ((3.6e5, 3.6e6, "kWh"), (0.0, 3600.0, "Wh")),  # from so much on, size, name
-        "s": ((3600.0, 3600.0, "h"), (60.0, 60.0, "min"), (0.0, 1.0, "s")),
-    }[unit]
-    return next(((size, name) for least, size, name in scales if most >= least), scales[-1][1:])
+    if unit == "J":
+        if most >= 3.6e5:
+            return Unit(3.6e6, "kWh")
+        return Unit(3600.0, "Wh")
+    if most >= 3600.0:
+        return Unit(3600.0, "h")
+    if most >= 60.0:
+        return Unit(60.0, "min")
+    return Unit(1.0, "s")
 
 
 class CostAxis(NamedTuple):
-    """How a chart and its table write costs: as energy or time, or as a share where a cost is of both."""
+    """How a chart writes costs: as energy or time, or as a share if a cost is of both."""
 
     size: float  # by which costs are divided
     name: str
     text: Callable[[float], str]
-    whole: str = ""  # of what a cost is a share; empty where it is none
+    whole: str = ""  # of what a cost is a share; empty if it is none
 
     @classmethod
     def of(cls, most: float, weights: Weights, whole: tuple[float, str]) -> CostAxis:
-        """``whole``: the cost that is 100 % where energy and time are weighed, and its name."""
+        """``whole``: the cost that is 100 % if energy and time are weighed, and its name."""
         if weights.one_alone:
-            size, unit = scale(most, weights.unit)
-            return cls(size, f"{weights.one_alone} [{unit}]", weights.text)
-        size, name = whole[0] / 100, f"energy and time together [% of {whole[1]}]"
-        return cls(size, name, lambda cost: f"{three_digits(cost / size)} %", whole[1])
+            unit = scale(most, weights.unit)
+            return cls(unit.size, f"{weights.one_alone} [{unit.name}]", weights.text)
+        cost, name = whole
+        per_cent = cost / 100
+
+        def text(cost: float) -> str:
+            return f"{three_digits(cost / per_cent)} %"
+
+        return cls(per_cent, f"energy and time together [% of {name}]", text=text, whole=name)
 
 
 def size_colour(batch_size: int | None) -> str:
     """The colour of a batch size, the same in all charts of all jobs; that of a task without one.
 
-    Eight powers of two in a row have eight colours; a size between two of them has a mixture of theirs.
+    Eight powers of two in a row have eight colours; a size between two of them has a mixture of
+    theirs.
     """
-    octaves = math.log2(batch_size or 32) - 5  # 32 has the first one
-    mixed = octaves % 1
-    low, high = (COLOURS[math.floor(octaves + step) % len(COLOURS)] for step in (0, 1))
-    pairs = [(int(low[i : i + 2], 16), int(high[i : i + 2], 16)) for i in (1, 3, 5)]
-    parts = (round(math.sqrt((1 - mixed) * a**2 + mixed * b**2)) for a, b in pairs)  # as light mixes: no darker
-    return "#" + "".join(f"{part:02x}" for part in parts)
+    # Batch sizes are mostly powers of two, so equal steps of colour are equal factors.
+    octaves = math.log2(batch_size or 32) - 5  # 32 has the first colour
+    below = math.floor(octaves)
+    share = octaves - below
+    low = COLOURS[below % len(COLOURS)]
+    high = COLOURS[(below + 1) % len(COLOURS)]
+    colour = "#"
+    for i in (1, 3, 5):  # red, green, blue
+        low_part = int(low[i : i + 2], 16)
+        high_part = int(high[i : i + 2], 16)
+        # Squares mix as light does: the mixture is no darker than its parts.
+        mixed = math.sqrt((1 - share) * low_part**2 + share * high_part**2)
+        colour += f"{round(mixed):02x}"
+    return colour
 
 
 def colours_of(sizes: Sequence[int | None]) -> list[str]:
-    """Colours of series by their batch sizes; by their order where two have one size."""
+    """Colours of series by their batch sizes; by their order if two have one size."""
     if len(set(sizes)) == len(sizes):
         return [size_colour(size) for size in sizes]
+    # Two attempts of one size could not be told apart by its colour.
     return [COLOURS[i % len(COLOURS)] for i in range(len(sizes))]
 
 
@@ -81,7 +108,9 @@ def number(value: float) -> float:
 
 def watts(power_w: float | None) -> str:
     """Whole watts as text; a dash for None."""
-    return "–" if power_w is None else f"{power_w:,.0f} W"
+    if power_w is None:
+        return UNKNOWN
+    return f"{power_w:,.0f} W"
 
 
 def hollow(colour: str) -> Option:
@@ -103,7 +132,7 @@ class Box(NamedTuple):
     below: float | None = None  # the y of a label that may stand below its point instead
 
     def rows(self) -> Iterator[int]:
-        """The rows that a label may take, the nearest first: 0, 1, ... upwards; -1, -2, ... below its point."""
+        """The rows that a label may take, the nearest first: 0, 1, ... up; -1, -2, ... below."""
         for row in count():
             yield row
             if self.below is not None and self.below - ROW_PX * (row + 0.5) >= 0:
@@ -117,18 +146,29 @@ class Box(NamedTuple):
 
     def covers(self, other: Box) -> bool:
         """Whether two labels, or a label and a point, cover each other."""
-        return abs(self.x - other.x) < (self.wide + other.wide) / 2 and abs(self.y - other.y) < ROW_PX
+        aside_px = abs(self.x - other.x)
+        apart_px = (self.wide + other.wide) / 2
+        return aside_px < apart_px and abs(self.y - other.y) < ROW_PX
+
+    def free_row(self, placed: Sequence[Box]) -> int:
+        """The nearest row in which a label covers nothing that is placed."""
+        # The nearest free row: a label far from its point would name another one.
+        for row in self.rows():
+            place = self.in_row(row)
+            if not any(place.covers(other) for other in placed):
+                return row
+        raise AssertionError("there is always room further up")
 
 
 def label_rows(labels: Sequence[Box], points: Sequence[Box] = ()) -> list[int]:
-    """The row of each label (see :meth:`Box.rows`): it covers no point, and no label that stands before it in the list.
+    """The row of each label (see :meth:`Box.rows`): it covers no point, and no label before it.
 
     The build of ECharts that the page uses lacks ECharts' own layout of labels.
     """
     rows: list[int] = []
     placed = [*points]
     for label in labels:
-        row = next(row for row in label.rows() if not any(label.in_row(row).covers(other) for other in placed))
+        row = label.free_row(placed)
         rows.append(row)
         placed.append(label.in_row(row))
     return rows
@@ -139,7 +179,9 @@ def plain(text: str) -> str:
     return text.replace("{", "(").replace("}", ")")
 
 
-def line(name: str, colour: str, data: Sequence[object], dash: str = "solid", width: float = 2) -> Option:
+def line(
+    name: str, colour: str, data: Sequence[object], *, dash: str = "solid", width: float = 2
+) -> Option:
     """A series drawn as a line without symbols; ``dash``: solid, dashed or dotted."""
     return {
         "type": "line",
@@ -153,13 +195,24 @@ def line(name: str, colour: str, data: Sequence[object], dash: str = "solid", wi
 
 def bars(name: str, colour: str, data: Sequence[object]) -> Option:
     """A series of stacked bars."""
-    style = {"color": colour}
-    return {"type": "bar", "name": name, "stack": "all", "barMaxWidth": 64, "itemStyle": style, "data": list(data)}
+    return {
+        "type": "bar",
+        "name": name,
+        "stack": "all",
+        "barMaxWidth": 64,
+        "itemStyle": {"color": colour},
+        "data": list(data),
+    }
 
 
 def mark_lines(data: Sequence[Option], **style: Any) -> Option:
     """Straight lines across a chart, with labels."""
-    return {"silent": True, "symbol": "none", "lineStyle": {"color": LINE, **style}, "data": list(data)}
+    return {
+        "silent": True,
+        "symbol": "none",
+        "lineStyle": {"color": LINE, **style},
+        "data": list(data),
+    }
 
 
 def value_axis(name: str, gap_px: int, **more: Any) -> Option:
@@ -170,35 +223,74 @@ def value_axis(name: str, gap_px: int, **more: Any) -> Option:
 def interval_band(
     ends: Sequence[tuple[int, float | None, float | None]], size: float, *, step: str | None = None
 ) -> list[Option]:
-    """Intervals (index, low, high) as two stacked lines: an invisible lower end, and the filled width above it.
+    """Intervals (index, low, high) as two stacked lines.
 
-    Empty where no interval has a width. ``step``: how the lines step from one index to the next.
+    The lower one is invisible, and the width above it is filled. Empty if no interval has a width.
+    ``step``: how the lines step from one index to the next.
     """
-    known = [(i, low, high) for i, low, high in ends if low is not None and high is not None]
-    if all(low == high for _, low, high in known):
+    below = []
+    widths = []
+    for i, low, high in ends:
+        if low is not None and high is not None:
+            below.append([i, number(low / size)])
+            widths.append([i, number((high - low) / size)])
+    # A band without width would still stand in the legend.
+    if not any(width for _, width in widths):
         return []
-    hidden: Option = {"type": "line", "symbol": "none", "silent": True, "stack": SURE, "stackStrategy": "all"}
-    hidden |= {"lineStyle": {"opacity": 0}, **({} if step is None else {"step": step})}
-    below = {**hidden, "name": "", "data": [[i, number(low / size)] for i, low, _ in known]}
-    width = [[i, number((high - low) / size)] for i, low, high in known]
+    hidden: Option = {
+        "type": "line",
+        "symbol": "none",
+        "silent": True,
+        "stack": SURE,
+        "stackStrategy": "all",
+        "lineStyle": {"opacity": 0},
+    }
+    if step is not None:
+        hidden["step"] = step
+    filled = {"itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}}
     return [
-        below,
-        {**hidden, "name": SURE, "itemStyle": {"color": SHADE}, "areaStyle": {"color": SHADE}, "data": width},
+        {**hidden, "name": "", "data": below},
+        {**hidden, "name": SURE, **filled, "data": widths},
     ]
 
 
-def scatter(name: str, size: int, style: Option, data: Sequence[object], symbol: str = "circle") -> Option:
-    """A series drawn as symbols of ``size`` pixels."""
+def scatter(
+    name: str, data: Sequence[object], *, px: int, style: Option, symbol: str = "circle"
+) -> Option:
+    """A series drawn as symbols of ``px`` pixels."""
     return {
         "type": "scatter",
         "name": name,
         "symbol": symbol,
-        "symbolSize": size,
+        "symbolSize": px,
         "itemStyle": style,
         "data": list(data),
     }
 
 
+def grid(*, left: float = 64, right: float = 24, top: float = 30, bottom: float = 66) -> Option:
+    """The room of a chart for its axes and legend [px]."""
+    return {"left": left, "right": right, "top": top, "bottom": bottom}
+
+
 def base(**parts: Any) -> Option:
-    """An option without animation, whose tooltips a strict Content-Security-Policy allows."""
-    return {"animation": False, "tooltip": {"trigger": "item", "renderMode": "richText", "confine": True}, **parts}
+    """An option without animation, whose tooltips a strict Content-Security-Policy allows.
+
+    No text of a tick covers another one.
+    """
+    axes: Option = {name: _spaced(parts[name]) for name in ("xAxis", "yAxis") if name in parts}
+    return {
+        "animation": False,
+        "tooltip": {"trigger": "item", "renderMode": "richText", "confine": True},
+        **parts,
+        **axes,
+    }
+
+
+def _spaced(axis: Any) -> Any:
+    """An axis, or several, that leaves out texts of ticks which would cover others."""
+    # A chart of two quantities has two vertical axes.
+    if isinstance(axis, list):
+        return [_spaced(part) for part in axis]
+    labels = axis.get("axisLabel", {})
+    return {**axis, "axisLabel": {"hideOverlap": True, **labels}}

@@ -1,4 +1,4 @@
-"""Chart of the cost of each run of a DAG's tab, and what charts over runs share. Pure: plain data in and out."""
+"""Chart of the cost of each run of a DAG's tab. Pure: plain data in and out."""
 
 from __future__ import annotations
 
@@ -7,35 +7,43 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.estimate import SURE, Estimate
+from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.plugin.answer_parts import Chart, RunRow, Table
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     LINE,
     ROW_PX,
     Box,
     CostAxis,
     Option,
-    base,
     hollow,
     interval_band,
     label_rows,
     label_width_px,
     line,
-    mark_lines,
     number,
     plain,
     scatter,
     size_colour,
 )
+from airflow_provider_zeus.plugin.charts.run_axis import (
+    LARGE,
+    HistoryBreak,
+    RunKey,
+    label,
+    over_runs,
+    row_key,
+    vertical_lines,
+)
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak, RunKey
-from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.units import counted
 
 NOT_NEEDED = "not needed"
-LARGE = 120  # runs above which there is a slider
-CROSS, DASH = "path://M0,0L10,10M10,0L0,10", "path://M0,4L10,4L10,6L0,6Z"
+MOST_LABELS = 40  # runs above which a change of the batch size has no label
+ROWS_UP = 2  # of labels above a point; a label with no place in them is left out
+CROSS = "path://M0,0L10,10M10,0L0,10"
+DASH = "path://M0,4L10,4L10,6L0,6Z"
 HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"  # between a circle and a square
 MARKS = {  # symbols of points, by what they say
     CROSS: "Cross: missed its target.",
@@ -45,6 +53,8 @@ MARKS = {  # symbols of points, by what they say
     HALF_ROUND: "Half round: from the earlier model, shrunk.",
 }
 START_MARKS: dict[str, str] = {Start.WARM: "rect", Start.SHRUNK: HALF_ROUND}
+NOT_DRAWN = (State.RUNNING.value, State.NO_DATA.value)
+ENDED_WELL = {State.DONE.value, *(state.value for state in State if state.kept_model)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +66,45 @@ class ComparisonCurve:
     dash: str = "dashed"  # dashed | dotted
 
 
-def row_key(row: RunRow) -> RunKey:
-    """Identity of a row's run."""
-    return row.run_id, row.task_id, -1 if row.map_index is None else row.map_index
+@dataclass(frozen=True, slots=True)
+class _RunPoint:
+    """A run that trained, and its point."""
+
+    row: RunRow
+    point: Option
 
 
 def charted(rows: Sequence[RunRow]) -> list[RunRow]:
-    """The rows that one chart can show, oldest first: ended, with a known cost in the unit of the newest such run.
+    """The rows of one chart, by their slices: ended, with a known cost in the newest one's unit.
 
-    Runs that were not needed are among them where another row is.
+    Runs that were not needed are among them if another row is.
     """
-    none = (State.RUNNING.value, State.NO_DATA.value)
-    units = [None if r.cost.value is None or r.state in none else r.unit for r in rows]
-    newest = next(filter(None, units), None)
-    shown = [row for row, unit in zip(rows, units, strict=True) if newest and (is_idle(row) or unit == newest)]
-    return shown[::-1]
+    # A job whose new device has no meter goes on in seconds.
+    units = [row.unit for row in rows if _is_known(row)]
+    if not units:
+        return []
+    newest_unit, *_ = units
+    oldest_first = [row for row in reversed(rows) if is_idle(row) or _is_known(row, newest_unit)]
+    return sorted(oldest_first, key=_slice_moment)
+
+
+def _is_known(row: RunRow, unit: str | None = None) -> bool:
+    """Whether a run trained to its end, and its cost is known; ``unit``: in that one."""
+    if row.cost.value is None or row.state in NOT_DRAWN or is_idle(row):
+        return False
+    return unit is None or row.unit == unit
+
+
+def _slice_moment(row: RunRow) -> float:
+    """When a run's slice ends [s since the epoch]; if it names no time, when the run began."""
+    try:
+        moment = datetime.fromisoformat(row.data_slice or "")
+    except ValueError:
+        # Slices of free names have no order of their own.
+        return row.began_at
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp()
 
 
 def is_idle(row: RunRow) -> bool:
@@ -79,14 +113,23 @@ def is_idle(row: RunRow) -> bool:
 
 
 def left_out(rows: Sequence[RunRow], shown: Sequence[RunRow]) -> str:
-    """A sentence on the rows that are not shown; empty where there are none. ``shown``: by :func:`charted`."""
-    running = sum(r.state == State.RUNNING.value for r in rows)
-    empty = sum(r.state == State.NO_DATA.value for r in rows)
+    """A sentence on the rows that are not shown; empty if there are none.
+
+    ``shown``: by :func:`charted`.
+    """
+    running = sum(row.state == State.RUNNING.value for row in rows)
+    empty = sum(row.state == State.NO_DATA.value for row in rows)
     others = len(rows) - running - empty - len(shown)
-    parts = [f"{counted(running, 'run')} still running"] if running else []
-    parts += [f"{counted(empty, 'run')} without data"] if empty else []
-    parts += [f"{counted(others, 'run')} whose cost is not known in this unit"] if others else []
-    return f"Not in the chart: {' and '.join(parts)}." if parts else ""
+    parts = []
+    if running:
+        parts.append(f"{counted(running, 'run')} still running")
+    if empty:
+        parts.append(f"{counted(empty, 'run')} without data")
+    if others:
+        parts.append(f"{counted(others, 'run')} whose cost is not known in this unit")
+    if not parts:
+        return ""
+    return f"Not in the chart: {' and '.join(parts)}."
 
 
 def cost_chart(
@@ -101,192 +144,283 @@ def cost_chart(
     :param rows: newest first, as ``costs.rows_of`` gives them.
     :param weights: of energy and time in the cost.
     :param curves: in the unit of the newest row.
-    :param whole: the cost that is 100 % where it is of both; None: the first run's.
+    :param whole: the cost that is 100 % if it is of both; None: the first run's.
     """
-    title, shown = "Cost of each run", charted(rows)
+    title = "Cost of each run"
+    shown = charted(rows)
     if not shown:
         return Chart(title=title, note=f"No run of known cost yet. {left_out(rows, shown)}".strip())
     keys = [row_key(row) for row in shown]
-    curves = [curve for curve in curves if any(key in curve.values for key in keys)]
-    drawn = [v for curve in curves for key in keys if (v := curve.values.get(key)) is not None]
-    highest = max([row.cost.value or 0.0 for row in shown] + [v.high or v.value or 0.0 for v in drawn])
-    first = next((cost for row in shown if (cost := row.cost.value)), 1.0)
+    # A line without a point in sight would stand in the legend all the same.
+    curves = [curve for curve in curves if not curve.values.keys().isdisjoint(keys)]
+    highest = _highest(shown, keys, curves)
+    if whole is None:
+        costs = [_cost(row) for row in shown]
+        whole = (next(filter(None, costs), 1.0), "the first run")
     weights = weights._replace(time_alone=shown[0].unit == "s")
-    axis = CostAxis.of(highest, weights, whole or (first, "the first run"))
-    few = len(shown) <= 40  # else what no legend names alone has a label
-    changed = [few and (i == 0 or _size(row) != _size(shown[i - 1])) for i, row in enumerate(shown)]
-    changes = [i for i, row in enumerate(shown) if changed[i] or "→" in _sizes(row)]
-    changes.sort(key=lambda i: "→" not in _sizes(shown[i]))  # what no legend names has its label first
-    step_px, high_px = 440.0 / len(shown), 120.0  # of the smallest such chart without its margins
-    labels = [
-        Box(
-            step_px * i,
-            high_px * (shown[i].cost.value or 0.0) / (highest or 1.0),
-            label_width_px(_sizes(shown[i])),
-        )
-        for i in changes
-    ]
-    rows_up = dict(zip(changes, label_rows(labels), strict=True))
+    axis = CostAxis.of(highest, weights, whole)
+    rows_up = _label_rows(shown, highest)
     points = [_point(i, row, axis, rows_up.get(i)) for i, row in enumerate(shown)]
-    trained = [row for row in shown if not is_idle(row)]
-    chosen = [row for row in trained if _size(row) is not None]
-    trained_points = [point for row, point in zip(shown, points, strict=True) if not is_idle(row)]
-    sources = list(dict.fromkeys(row.source.text for row in trained))
-    series: list[Option] = []
-    for source in sources:  # a thin line each: figures of different sources do not compare
-        at = [p["value"] for p, row in zip(trained_points, trained, strict=True) if row.source.text == source]
-        path = line("", LINE, at) | {"silent": True, "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6}}
-        series.append(path)
-    series += _dots(trained, trained_points, several=len(sources) > 1)
-    idle = [{"value": [i, 0], "tip": plain(f"{label(r)}\n{r.state_why}")} for i, r in enumerate(shown) if is_idle(r)]
-    series += [scatter(NOT_NEEDED, 9, hollow(LINE), idle, symbol=DASH)] if idle else []
+    trained = [
+        _RunPoint(row, point) for row, point in zip(shown, points, strict=True) if not is_idle(row)
+    ]
+    # Lines first: points that people point at lie over them.
+    series = [*_paths(trained), *_dots(trained), *_idle_dots(shown)]
     for curve in curves:
         series += _comparison(curve, keys, axis.size)
-    if marks := [(keys.index(each.run), each.label) for each in breaks if each.run in keys]:
+    marks = [(keys.index(mark.run), mark.label) for mark in breaks if mark.run in keys]
+    if marks:
         series.append(vertical_lines(marks))
-    option = over_runs(shown, axis.name, series, zero=True, right=110 if curves else 24)
-    if not chosen and len(option["legend"]["data"]) == 1:
-        option["legend"]["data"], option["grid"]["bottom"] = [], option["grid"]["bottom"] - 28
-    legend = ["Colour and number: batch size." if chosen else "Each point is a run, measured as it is."]
-    legend += ["Filled: the best known, or one that was set. Hollow: exploring."] if chosen else []
-    last = {point["symbol"]: _sizes(row) for row, point in zip(trained, trained_points, strict=True)}
-    legend += [said.format(last[symbol]) for symbol, said in MARKS.items() if symbol in last]
-    note = " ".join([*legend, *(each.text for each in breaks), left_out(rows, shown)]).strip()
-
-    def told(row: RunRow) -> str:
-        return axis.text(row.cost.value or 0.0) + (f" with batch size {_size(row)}" if chosen else "")
-
-    cheap, newest = min(trained, key=lambda r: r.cost.value or 0.0), trained[-1]
-    explored = f", {sum(r.explored for r in trained)} of them exploring" if chosen else ""
-    text = (
-        f"Cost of {counted(len(trained), 'run')}, oldest first{explored}. Newest: {told(newest)}. Cheapest: "
-        f"{told(cheap)}. The table holds the same figures."
+    option = over_runs(shown, axis.name, series, zero=True)
+    if curves:  # their names stand beside the chart
+        option["grid"]["right"] = 110
+    # A job without batch sizes has one colour, which needs no words.
+    has_sizes = any(_size(run.row) is not None for run in trained)
+    if not has_sizes and len(option["legend"]["data"]) == 1:
+        # One series needs no legend, and its room.
+        option["legend"]["data"] = []
+        option["grid"]["bottom"] -= 28
+    notes = [*_legend_notes(trained, has_sizes=has_sizes), *(mark.text for mark in breaks)]
+    return Chart(
+        title=title,
+        option=option,
+        text=_summary([run.row for run in trained], axis, has_sizes=has_sizes),
+        note=" ".join([*notes, left_out(rows, shown)]).strip(),
+        table=_table(title, shown, curves, axis),
     )
-    return Chart(title=title, option=option, text=text, note=note, table=_table(title, shown, keys, curves, axis))
 
 
-def over_runs(shown: Sequence[RunRow], axis: str, series: Sequence[Option], *, zero: bool, right: int = 24) -> Option:
-    """An ECharts option whose horizontal axis is the runs, oldest first. ``zero``: the vertical axis starts at 0."""
-    large, marked = len(shown) > LARGE, any("markLine" in s for s in series)  # a mark's label is above the chart
-    names = [s["name"] for s in series if s["name"]]
-    if SURE in names:  # it is drawn before the line that it is of, and named after it
-        first = names.index(SURE)
-        names[first : first + 2] = reversed(names[first : first + 2])
-    option = base(
-        grid={"left": 64, "right": right, "top": 46 if marked else 30, "bottom": 92 if large else 64},
-        legend={
-            "type": "scroll",
-            "bottom": 0,
-            "itemWidth": 18,
-            "itemGap": 6,
-            "data": [{"name": name, "icon": "rect"} if name == SURE else name for name in names],
-        },
-        xAxis={"type": "category", "data": [label(row) for row in shown], "axisLabel": {"hideOverlap": True}},
-        yAxis={
-            "type": "value",
-            "name": axis,
-            "nameGap": 28 if marked else 12,
-            "boundaryGap": [0, "8%"],  # room for the label of the highest point, below the axis' name
-            **({"min": 0} if zero else {}),
-        },
-        series=list(series),
+def _highest(
+    shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve]
+) -> float:
+    """The highest cost that is drawn."""
+    costs = [_cost(row) for row in shown]
+    for curve in curves:
+        drawn = [curve.values[key] for key in keys if key in curve.values]
+        costs += [cost.high or cost.value or 0.0 for cost in drawn]
+    return max(costs)
+
+
+def _cost(row: RunRow) -> float:
+    """Cost of a run; 0 if nothing tells it, as of a run that trained nothing."""
+    return row.cost.value or 0.0
+
+
+def _label_rows(shown: Sequence[RunRow], highest: float) -> dict[int, int]:
+    """By how many rows labels are raised, by the index of their points; others have no label."""
+    # Sizes that were given up stand in no legend, so their labels come first.
+    labelled = [i for i, row in enumerate(shown) if _gave_up(row)]
+    if len(shown) <= MOST_LABELS:
+        labelled += [i for i in range(len(shown)) if _is_change(shown, i)]
+    # of the smallest such chart without its margins
+    step_px = 440.0 / len(shown)
+    high_px = 120.0
+    per_px = highest or 1.0
+    labels = [
+        Box(
+            x=step_px * i,
+            y=high_px * _cost(shown[i]) / per_px,
+            wide=label_width_px(_sizes(shown[i])),
+        )
+        for i in labelled
+    ]
+    rows = zip(labelled, label_rows(labels), strict=True)
+    return {i: row for i, row in rows if row < ROWS_UP}
+
+
+def _is_change(shown: Sequence[RunRow], i: int) -> bool:
+    """Whether a run trained another size than the run before it, at once."""
+    if _gave_up(shown[i]):
+        return False
+    if i == 0:
+        return True
+    return _size(shown[i]) != _size(shown[i - 1])
+
+
+def _legend_notes(trained: Sequence[_RunPoint], *, has_sizes: bool) -> list[str]:
+    """The meaning of colours and symbols."""
+    notes = ["Each point is a run, measured as it is."]
+    if has_sizes:
+        notes = [
+            "Colour and number: batch size.",
+            "Filled: the best known, or one that was set. Hollow: exploring.",
+        ]
+    example = {run.point["symbol"]: _sizes(run.row) for run in trained}
+    for symbol, meaning in MARKS.items():
+        if symbol in example:
+            notes.append(meaning.format(example[symbol]))
+    return notes
+
+
+def _summary(trained: Sequence[RunRow], axis: CostAxis, *, has_sizes: bool) -> str:
+    def cost(row: RunRow) -> str:
+        text = axis.text(_cost(row))
+        if has_sizes:
+            text += f" with batch size {_size(row)}"
+        return text
+
+    cheapest = min(trained, key=_cost)
+    newest = max(trained, key=lambda row: row.began_at)
+    order = "oldest slice first"
+    if has_sizes:
+        order += f", {sum(row.explored for row in trained)} of them exploring"
+    return (
+        f"Cost of {counted(len(trained), 'run')}, {order}. "
+        f"Newest: {cost(newest)}. Cheapest: {cost(cheapest)}. The table holds the same figures."
     )
-    if large:
-        option["dataZoom"] = [{"type": "slider", "bottom": 28, "height": 18, "brushSelect": False}]
-    return option
-
-
-def vertical_lines(at: Sequence[tuple[int, str]]) -> Option:
-    """A series of vertical lines at runs, given by index and label."""
-    data = [{"xAxis": i, "label": {"formatter": plain(text)}} for i, text in at]
-    return {"type": "line", "name": "", "data": [], "markLine": mark_lines(data, type="solid")}
 
 
 def _table(
-    title: str, shown: Sequence[RunRow], keys: Sequence[RunKey], curves: Sequence[ComparisonCurve], axis: CostAxis
+    title: str, shown: Sequence[RunRow], curves: Sequence[ComparisonCurve], axis: CostAxis
 ) -> Table:
-    def text(estimate: Estimate | None) -> str:
-        if estimate is None or estimate.value is None:
-            return "–"
-        ends = (estimate.value, estimate.low, estimate.high)
-        value, low, high = (axis.text(v or 0.0) for v in ends)
-        return value if estimate.low is None or estimate.low == estimate.high else f"{value} ({low} to {high})"
-
-    found = [
+    rows = [
         [
             label(row),
             words.size(_size(row)),
-            "–" if is_idle(row) or _size(row) is None else "yes" if row.explored else "no",
-            NOT_NEEDED if is_idle(row) else axis.text(row.cost.value or 0.0),
-            *(text(curve.values.get(key)) for curve in curves),
+            _exploring(row),
+            NOT_NEEDED if is_idle(row) else axis.text(_cost(row)),
+            *(_compared(curve.values.get(row_key(row)), axis) for curve in curves),
             row.source.text,
         ]
-        for row, key in zip(reversed(shown), reversed(keys), strict=True)
+        for row in reversed(shown)
     ]
-    columns = ["Run", "Batch size", "Exploring", axis.name.capitalize(), *(curve.name for curve in curves), "Source"]
+    columns = [
+        "Run",
+        "Batch size",
+        "Exploring",
+        axis.name.capitalize(),
+        *(curve.name for curve in curves),
+        "Source",
+    ]
     numeric = [False, True, False, True, *(True for _ in curves), False]
-    return Table(caption=title, columns=columns, numeric=numeric, rows=found)
+    return Table(caption=title, columns=columns, numeric=numeric, rows=rows)
+
+
+def _exploring(row: RunRow) -> str:
+    if is_idle(row) or _size(row) is None:
+        return "–"
+    return "yes" if row.explored else "no"
+
+
+def _compared(estimate: Estimate | None, axis: CostAxis) -> str:
+    """The cost of an alternative with its interval."""
+    if estimate is None or estimate.value is None:
+        return "–"
+    value = axis.text(estimate.value)
+    if estimate.low is None or estimate.low == estimate.high:
+        return value
+    return f"{value} ({axis.text(estimate.low)} to {axis.text(estimate.high or 0.0)})"
 
 
 def _point(i: int, row: RunRow, axis: CostAxis, row_up: int | None) -> Option:
     """``row_up``: by how many rows its label is raised; None: it has none."""
-    with_model = row.state in [state.value for state in State if state.kept_model or state is State.DONE]
-    usual = START_MARKS.get(row.attempts[-1].start or "", "circle")
-    missed = row.state == State.EXHAUSTED.value
-    symbol = CROSS if missed else "triangle" if not with_model else "diamond" if "→" in _sizes(row) else usual
-    sizes = ", ".join(f"{words.size(t.batch_size)} ({t.state_text})" for t in row.attempts)
-    lines = [
-        label(row),
-        *([f"{axis.text(row.cost.value or 0.0)} of {axis.whole}"] if axis.whole else []),
-        f"energy {row.energy.text}, time {row.time.text}",
-        f"batch size {sizes}" if _size(row) is not None else row.state_text,
-        f"{row.phase}, power limit {row.limit.text}, {row.source.text}",
-    ]
-    value = [i, number((row.cost.value or 0.0) / axis.size)]
-    point: Option = {"value": value, "tip": plain("\n".join(lines)), "symbol": symbol}
-    if row.explored or missed:
+    symbol = _symbol(row)
+    point: Option = {
+        "value": [i, number(_cost(row) / axis.size)],
+        "tip": _tip(row, axis),
+        "symbol": symbol,
+    }
+    # A filled cross would hide its colour, since a cross has no inside.
+    if row.explored or symbol == CROSS:
         point["itemStyle"] = hollow(size_colour(_size(row)))
-    if row_up is not None and row_up < 2 and _size(row) is not None:
+    if row_up is not None and _size(row) is not None:
         point["label"] = {"show": True, "formatter": _sizes(row), "offset": [0, -ROW_PX * row_up]}
     return point
 
 
+def _symbol(row: RunRow) -> str:
+    """How the point of a run is drawn: one of :data:`MARKS`, or a circle."""
+    # A missed target weighs more than how the run began.
+    if row.state == State.EXHAUSTED.value:
+        return CROSS
+    if row.state not in ENDED_WELL:
+        return "triangle"
+    if _gave_up(row):
+        return "diamond"
+    start = row.attempts[-1].start
+    if start in START_MARKS:
+        return START_MARKS[start]
+    return "circle"
+
+
+def _tip(row: RunRow, axis: CostAxis) -> str:
+    lines = [label(row)]
+    if axis.whole:
+        lines.append(f"{axis.text(_cost(row))} of {axis.whole}")
+    lines.append(f"energy {row.energy.text}, time {row.time.text}")
+    if _size(row) is None:
+        lines.append(row.state_text)
+    else:
+        sizes = [f"{words.size(tried.batch_size)} ({tried.state_text})" for tried in row.attempts]
+        lines.append(f"batch size {', '.join(sizes)}")
+    lines.append(f"{row.phase}, power limit {row.limit.text}, {row.source.text}")
+    return plain("\n".join(lines))
+
+
 def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> list[Option]:
     """A comparison as a line, with its intervals as a band."""
-    found = [(i, curve.values[key]) for i, key in enumerate(keys) if key in curve.values]
-    band = interval_band([(i, v.low, v.high) for i, v in found], size, step="middle")
-    data = [[i, number((v.value or 0.0) / size)] for i, v in found]
-    # the default's line is mostly the upper one: the names of two lines that meet stay apart
-    apart = [0, 8 if curve.dash == "dotted" else -8]
-    label = {"show": len(found) > 1, "formatter": curve.name.partition(" at ")[0], "offset": apart}
-    return [*band, line(curve.name, LINE, data, curve.dash) | {"silent": True, "step": "middle", "endLabel": label}]
+    costs = [(i, curve.values[key]) for i, key in enumerate(keys) if key in curve.values]
+    band = interval_band([(i, cost.low, cost.high) for i, cost in costs], size, step="middle")
+    data = [[i, number((cost.value or 0.0) / size)] for i, cost in costs]
+    # The default's line is mostly the upper one: the names of two lines that meet stay apart.
+    down_px = {"dashed": -8, "dotted": 8}
+    name, _, _ = curve.name.partition(" at ")
+    end_label = {"show": len(costs) > 1, "formatter": name, "offset": [0, down_px[curve.dash]]}
+    drawn = line(curve.name, LINE, data, dash=curve.dash)
+    return [*band, drawn | {"silent": True, "step": "middle", "endLabel": end_label}]
 
 
-def _dots(shown: Sequence[RunRow], points: Sequence[Option], *, several: bool) -> list[Option]:
-    """The points by batch size, and by energy source where there are several."""
-    groups: dict[tuple[int | None, str], list[Option]] = {}
-    for row, point in zip(shown, points, strict=True):
-        groups.setdefault((_size(row), row.source.text if several else ""), []).append(point)
-    px, found = 11 if len(shown) <= LARGE else 7, list[Option]()
-    for (size, source), data in sorted(groups.items(), key=lambda group: (group[0][0] or 0, group[0][1])):
-        name = ("measured" if size is None else str(size)) + (f" ({source})" if source else "")
+def _paths(trained: Sequence[_RunPoint]) -> list[Option]:
+    """A thin line for each energy source: figures of different sources do not compare."""
+    of_source: dict[str, list[object]] = {}
+    for run in trained:
+        of_source.setdefault(run.row.source.text, []).append(run.point["value"])
+    thin = {"silent": True, "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6}}
+    return [line("", LINE, values) | thin for values in of_source.values()]
+
+
+def _dots(trained: Sequence[_RunPoint]) -> list[Option]:
+    """The points by batch size, and by energy source if there are several."""
+    sources = {run.row.source.text for run in trained}
+    groups: dict[tuple[int, str], list[_RunPoint]] = {}
+    for run in trained:
+        groups.setdefault((_size(run.row) or 0, run.row.source.text), []).append(run)
+    # Hundreds of large points would cover each other.
+    px = 11 if len(trained) <= LARGE else 7
+    dots = list[Option]()
+    for (_, source), runs in sorted(groups.items(), key=lambda group: group[0]):
+        size = _size(runs[0].row)
+        name = str(size or "measured")
+        if len(sources) > 1:
+            name += f" ({source})"
         style = {"color": size_colour(size), "opacity": 1}
-        found.append(scatter(name, px, style, data) | {"label": {"position": "top"}, "z": 3})  # over all lines
-    return found
+        drawn = scatter(name, [run.point for run in runs], px=px, style=style)
+        dots.append(drawn | {"label": {"position": "top"}, "z": 3})  # over all lines
+    return dots
+
+
+def _idle_dots(shown: Sequence[RunRow]) -> list[Option]:
+    """Dashes of the runs that trained nothing."""
+    dashes = [
+        {"value": [i, 0], "tip": plain(f"{label(row)}\n{row.state_why}")}
+        for i, row in enumerate(shown)
+        if is_idle(row)
+    ]
+    if not dashes:
+        return []
+    return [scatter(NOT_NEEDED, dashes, px=9, style=hollow(LINE), symbol=DASH)]
 
 
 def _size(row: RunRow) -> int | None:
     return row.attempts[-1].batch_size
 
 
+def _gave_up(row: RunRow) -> bool:
+    """Whether sizes were given up before the one that it trained."""
+    return any(tried.state == State.GIVEN_UP.value for tried in row.attempts[:-1])
+
+
 def _sizes(row: RunRow) -> str:
     """The size that it trained, after those that were given up before it: "16→64"."""
-    gone = [tried.batch_size for tried in row.attempts[:-1] if tried.state == State.GIVEN_UP.value]
-    return "→".join(map(words.size, (*gone, _size(row))))
-
-
-def label(row: RunRow) -> str:
-    """Label of a run on an axis: its slice of the data, else when it began (UTC)."""
-    mapped = "" if row.map_index is None else f" [{row.map_index}]"
-    began = f"{datetime.fromtimestamp(row.began_at, UTC):%Y-%m-%d %H:%M}"
-    return plain(f"{row.slice_text or began}{mapped}"[:80])
+    sizes = [tried.batch_size for tried in row.attempts[:-1] if tried.state == State.GIVEN_UP.value]
+    return "→".join(map(words.size, (*sizes, _size(row))))

@@ -1,4 +1,4 @@
-"""Chart of energy against time by batch size and power limit: Pareto front, choices at several etas. Pure."""
+"""Chart of energy against time by batch size and power limit: Pareto front, choices. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.plugin.answer_parts import Chart, Table
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     GREY,
     LINE,
@@ -13,6 +14,7 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     Box,
     Option,
     base,
+    grid,
     hollow,
     label_rows,
     label_width_px,
@@ -22,49 +24,63 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     scatter,
     size_colour,
     value_axis,
+    watts,
 )
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.views.models import Chart, Table
 from airflow_provider_zeus.reports.eta_choices import EtaChoice
 from airflow_provider_zeus.reports.limit_profiles import same_limit
 from airflow_provider_zeus.reports.pareto import OperatingPoint
 from airflow_provider_zeus.units import UNKNOWN, counted, three_digits
 
-FRONT, RAN, PROFILED, CHOSEN = "Pareto front", "chosen by runs", "profiled only", "choice at an eta"
-WIDE_PX, HIGH_PX = 360.0, 200.0  # of the smallest such chart without its margins
-DOT_PX, RING_PX = 12, 24
-SIZE_AWAY_PX, ETA_AWAY_PX = 10, 3  # from a mark to its label
+FRONT = "Pareto front"
+RAN = "chosen by runs"
+PROFILED = "profiled only"
+CHOSEN = "choice at an eta"
+# of the smallest such chart without its margins
+WIDE_PX = 360.0
+HIGH_PX = 200.0
+# to the right of a chart, where no text stands
+RIGHT_PX = 70
+DOT_PX = 12
+RING_PX = 24
+# from a mark to its label
+SIZE_AWAY_PX = 10
+ETA_AWAY_PX = 3
 
 
-def front_chart(points: Sequence[OperatingPoint], weights: Weights, choices: Sequence[EtaChoice]) -> Chart:
-    """Chart of the mean energy and time to the target per batch size and power limit, without profiling.
+def front_chart(
+    points: Sequence[OperatingPoint], weights: Weights, choices: Sequence[EtaChoice]
+) -> Chart:
+    """Chart of mean energy and time to the target by batch size and limit, without profiling.
 
     :param points: by time, at least one.
     :param weights: of the job today.
-    :param choices: what would run at each eta, by eta; today's among them. They are of the policy, which knows more
-        than these means.
+    :param choices: one for each eta, by eta; today's among them. They are of the policy,
+        which knows more than these means.
     """
-    time = _Axis.of([p.tta_s for p in points], "s")
-    energy = _Axis.of([p.eta_j for p in points], "J")
+    title = "Energy against time"
     etas_of: dict[OperatingPoint, list[float]] = {}
-    absent: dict[int, list[float]] = {}  # batch size -> etas
+    absent: dict[int, list[float]] = {}  # etas by batch size
     for choice in choices:
+        # The policy may choose a size that has not reached the target on this device.
         chosen = _point_of(choice, points, weights)
         if chosen is None:
             absent.setdefault(choice.batch_size, []).append(choice.eta)
         else:
             etas_of.setdefault(chosen, []).append(choice.eta)
+    names = {point: _names(etas, weights) for point, etas in etas_of.items()}
+    best = None  # what runs today
+    for point, etas in etas_of.items():
+        if weights.eta in etas:
+            best = point
     unmarked = "".join(
-        f" At eta {_names(etas, weights)} runs batch size {b}, but no run of it that reached the target is known here "
-        "at its limit."
-        for b, etas in absent.items()
+        f" At eta {_names(etas, weights)} runs batch size {size}, but no run of it that reached "
+        "the target is known here at its limit."
+        for size, etas in absent.items()
     )
-    names = {p: _names(etas, weights) for p, etas in etas_of.items()}
-    best = next((p for p, etas in etas_of.items() if weights.eta in etas), None)  # what runs today
-    title = "Energy against time"
     return Chart(
         title=title,
-        option=_option(points, weights, best, names, time, energy),
+        option=_option(points, weights, best, names),
         text=_text(points, names) + unmarked,
         note=_note(points, weights, best) + unmarked,
         table=_table(title, points, weights, names),
@@ -76,46 +92,72 @@ def _option(
     weights: Weights,
     best: OperatingPoint | None,
     names: Mapping[OperatingPoint, str],
-    time: _Axis,
-    energy: _Axis,
 ) -> Option:
+    time = _Axis.of([p.tta_s for p in points], "s")
+    energy = _Axis.of([p.eta_j for p in points], "J")
+
     def at(p: OperatingPoint) -> list[float]:
         return [number(p.tta_s / time.size), number(p.eta_j / energy.size)]
 
-    # Each batch size and start is named at its point of the least energy.
-    lowest = {(p.batch_size, p.start): p for p in sorted(points, key=lambda p: -p.eta_j) if p.observed}
-    size_labels = [_SizeLabel(p, _name(p)) for p in sorted(lowest.values(), key=lambda p: p.eta_j)]
+    size_labels = _size_labels(points)
     eta_labels = [_EtaLabel(p, f"eta {name}") for p, name in names.items()]
-    dots = {p: Box(WIDE_PX * time.share(p.tta_s), HIGH_PX * energy.share(p.eta_j), DOT_PX) for p in points}
+    dots = {
+        p: Box(x=WIDE_PX * time.share(p.tta_s), y=HIGH_PX * energy.share(p.eta_j), wide=DOT_PX)
+        for p in points
+    }
     boxes = [label.box(dots[label.point]) for label in size_labels]
     boxes += [label.box(dots[label.point]) for label in eta_labels]
     rows = label_rows(boxes, list(dots.values()))
-    size_options = {label.point: label.option(row) for label, row in zip(size_labels, rows, strict=False)}
+    size_rows = rows[: len(size_labels)]
+    eta_rows = rows[len(size_labels) :]
+    size_options = {
+        label.point: label.option(row) for label, row in zip(size_labels, size_rows, strict=True)
+    }
     rings = [
-        {"value": at(label.point), "label": label.option(row)}
-        for label, row in zip(eta_labels, rows[len(size_labels) :], strict=True)
+        {"value": at(label.point), "label": label.option(row, dots[label.point])}
+        for label, row in zip(eta_labels, eta_rows, strict=True)
     ]
     ran = [_dot(p, at(p), size_options.get(p)) for p in points if p.observed]
-    equal_cost = _equal_cost(weights, best, time, energy) if best else []
+    profiled = [_dot(p, at(p)) for p in points if not p.observed]
+    equal_cost = list[list[float]]()
+    if best is not None:
+        equal_cost = _equal_cost(weights, best, time, energy)
+    silent = {"silent": True}
     series: list[Option] = [
-        line(FRONT, LINE, [at(p) for p in points if p.on_front]) | {"silent": True},
-        line(f"equal cost at eta {weights.eta:g}", LINE, equal_cost, "dashed") | {"silent": True},
-        scatter(PROFILED, 7, hollow(GREY), [_dot(p, at(p)) for p in points if not p.observed]),
-        scatter(RAN, DOT_PX, {"color": GREY, "opacity": 1}, ran),
-        scatter(CHOSEN, RING_PX, hollow(LINE) | {"opacity": 1}, rings) | {"silent": True},
+        line(FRONT, LINE, [at(p) for p in points if p.on_front]) | silent,
+        line(f"equal cost at eta {weights.eta:g}", LINE, equal_cost, dash="dashed") | silent,
+        scatter(PROFILED, profiled, px=7, style=hollow(GREY)),
+        scatter(RAN, ran, px=DOT_PX, style={"color": GREY, "opacity": 1}),
+        scatter(CHOSEN, rings, px=RING_PX, style={**hollow(LINE), "opacity": 1}) | silent,
     ]
     return base(
-        grid={"left": 70, "right": 70, "top": 44, "bottom": 96},
-        legend={"bottom": 0, "itemGap": 8, "data": [s["name"] for s in series if s["data"]]},
+        grid=grid(left=70, right=RIGHT_PX, top=44, bottom=96),
+        legend={
+            "bottom": 0,
+            "itemGap": 8,
+            "data": [part["name"] for part in series if part["data"]],
+        },
         xAxis=time.option("time to the target", 26),
         yAxis=energy.option("energy", 48),
         series=series,
     )
 
 
+def _size_labels(points: Sequence[OperatingPoint]) -> list[_SizeLabel]:
+    """Each batch size and start is named at its point of the least energy."""
+    lowest: dict[tuple[int, str | None], OperatingPoint] = {}
+    for point in sorted(points, key=lambda p: p.eta_j):
+        if point.observed:
+            lowest.setdefault((point.batch_size, point.start), point)
+    return [_SizeLabel(point, _name(point)) for point in lowest.values()]
+
+
 def _text(points: Sequence[OperatingPoint], names: Mapping[OperatingPoint, str]) -> str:
     on_front = sum(p.on_front for p in points)
-    text = f"{len(points)} pairs of batch size and power limit, {on_front} of them on the Pareto front."
+    text = (
+        f"{counted(len(points), 'pair')} of batch size and power limit, {on_front} of them on the "
+        "Pareto front."
+    )
     for p, name in names.items():
         spent = f"{words.duration(p.tta_s).text} and {words.energy(p.eta_j).text}"
         text += f" At eta {name} runs batch size {_name(p)}, {_limit(p)}, {spent}."
@@ -123,38 +165,58 @@ def _text(points: Sequence[OperatingPoint], names: Mapping[OperatingPoint, str])
 
 
 def _note(points: Sequence[OperatingPoint], weights: Weights, best: OperatingPoint | None) -> str:
-    named_by = "batch size and start" if points[0].start else "batch size"
+    named_by = "batch size"
+    if points[0].start:
+        named_by += " and start"
     note = (
-        f"On a typical slice of the data. Numbers: {named_by}. Filled: runs had this power limit; hollow: it was only "
-        "profiled. Ringed: what runs at that eta (1: energy alone counts, 0: time alone) if nothing is tried."
+        f"On a typical slice of the data. Numbers: {named_by}. Filled: runs had this power limit; "
+        "hollow: it was only profiled. Ringed: what runs at that eta (1: energy alone counts, 0: "
+        "time alone) if nothing is tried."
     )
     if best is None:
         return note
     return (
-        f"{note} Dashed: what costs as much at eta {weights.eta:g} as what runs then; points below it look cheaper, "
-        "but not surely (the chart of beliefs has the intervals), or have a limit that the job does not set."
+        f"{note} Dashed: what costs as much at eta {weights.eta:g} as what runs then; points below "
+        "it look cheaper, but may miss the target more often, or have a limit that the job does "
+        "not set."
     )
 
 
-def _point_of(choice: EtaChoice, points: Sequence[OperatingPoint], weights: Weights) -> OperatingPoint | None:
-    """The point of a choice; None if no run of it reached the target. If its limit is unknown: its runs' cheapest."""
-    at_size = [p for p in points if p.batch_size == choice.batch_size and choice.start in (None, p.start)]
-    if choice.limit_w is None:
-        at_limit = [p for p in at_size if p.observed]
-    else:
-        at_limit = [p for p in at_size if same_limit(p.limit_w, choice.limit_w)]
+def _point_of(
+    choice: EtaChoice, points: Sequence[OperatingPoint], weights: Weights
+) -> OperatingPoint | None:
+    """The point of a choice; None if no run of it reached the target.
+
+    If its limit is unknown, that is the cheapest point of its runs.
+    """
+    # Eq. 2 with the eta of the choice: cheap means something else at each of them.
     then = weights._replace(eta=choice.eta)
-    return min(at_limit, key=lambda p: then.cost(p.eta_j, p.tta_s), default=None)
+    possible = [point for point in points if _may_be(choice, point)]
+    return min(possible, key=lambda p: then.cost(p.eta_j, p.tta_s), default=None)
+
+
+def _may_be(choice: EtaChoice, point: OperatingPoint) -> bool:
+    """Whether a point has the size, the start and the limit of a choice, as far as known."""
+    if point.batch_size != choice.batch_size:
+        return False
+    if choice.start is not None and choice.start != point.start:
+        return False
+    if choice.limit_w is None:
+        return point.observed
+    return same_limit(point.limit_w, choice.limit_w)
 
 
 def _names(etas: Sequence[float], today: Weights) -> str:
     """Such as "0, 0.25, 0.5 (today)"."""
-    return ", ".join(f"{eta:g} (today)" if eta == today.eta else f"{eta:g}" for eta in etas)
+    names = {eta: f"{eta:g}" for eta in etas}
+    if today.eta in names:
+        names[today.eta] += " (today)"
+    return ", ".join(names.values())
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """An axis from ``low`` to ``high`` [J or s], labelled in ``unit``, which is ``size`` [J or s] large."""
+    """An axis from ``low`` to ``high`` [J or s], labelled in ``unit`` of ``size`` [J or s]."""
 
     low: float
     high: float
@@ -164,18 +226,31 @@ class _Axis:
     @classmethod
     def of(cls, values: Sequence[float], unit: str) -> _Axis:
         size, name = scale(max(values), unit)
-        low, high = min(values), max(values)
-        room = 0.12 * ((high - low) or high)
+        low = min(values)
+        high = max(values)
+        # Labels beside the outermost points need room; points in one place need an axis at all.
+        room = 0.12 * (high - low or high)
         return cls(max(low - room, 0.0), high + room, size, name)
 
     def share(self, value: float) -> float:
         """Position of a value on the axis, from 0 to 1."""
-        return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        if self.high <= self.low:
+            return 0.5
+        return (value - self.low) / (self.high - self.low)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies on the axis, as exactly as floats tell."""
+        return -1e-9 <= self.share(value) <= 1 + 1e-9
 
     def option(self, name: str, gap: int) -> Option:
-        low, high = (float(f"{end / self.size:.3g}") for end in (self.low, self.high))
-        ends = {"showMinLabel": False, "showMaxLabel": False}  # they are not round numbers
-        return value_axis(f"{name} [{self.unit}]", gap, min=low, max=high, axisLabel=ends)
+        return value_axis(
+            f"{name} [{self.unit}]",
+            gap,
+            min=float(f"{self.low / self.size:.3g}"),
+            max=float(f"{self.high / self.size:.3g}"),
+            # the ends are no round numbers
+            axisLabel={"showMinLabel": False, "showMaxLabel": False},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +263,27 @@ class _SizeLabel:
     def box(self, dot: Box) -> Box:
         """Its place beside its point."""
         wide_px = label_width_px(self.text)
-        return Box(dot.x + DOT_PX / 2 + SIZE_AWAY_PX + wide_px / 2, dot.y - SIZE_AWAY_PX, wide_px)
+        x = dot.x + DOT_PX / 2 + SIZE_AWAY_PX + wide_px / 2
+        return Box(x=x, y=dot.y - SIZE_AWAY_PX, wide=wide_px)
 
     def option(self, row: int) -> Option:
         """As ECharts draws it in a row of its box."""
         offset = [0, SIZE_AWAY_PX - ROW_PX * row]
-        return {"show": True, "formatter": self.text, "position": "right", "distance": SIZE_AWAY_PX, "offset": offset}
+        return {
+            "show": True,
+            "formatter": self.text,
+            "position": "right",
+            "distance": SIZE_AWAY_PX,
+            "offset": offset,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class _EtaLabel:
-    """Above or below its ring, as far to the left as to the right: so no width of the chart brings two together."""
+    """Above or below its ring, moved aside if it would cover the vertical axis or be cut off.
+
+    Its ring stays above or below some part of it: so no width of the chart brings two together.
+    """
 
     point: OperatingPoint
     text: str
@@ -206,56 +291,106 @@ class _EtaLabel:
     def box(self, dot: Box) -> Box:
         """Its place at its point."""
         away_px = RING_PX / 2 + ETA_AWAY_PX + ROW_PX / 2
-        return Box(dot.x, dot.y + away_px, label_width_px(self.text), below=dot.y - away_px)
+        return Box(
+            x=dot.x + self._aside_px(dot),
+            y=dot.y + away_px,
+            wide=label_width_px(self.text),
+            below=dot.y - away_px,
+        )
 
-    def option(self, row: int) -> Option:
+    def option(self, row: int, dot: Box) -> Option:
         """As ECharts draws it in a row of its box."""
-        position = "top" if row >= 0 else "bottom"
-        down_px = -ROW_PX * row if row >= 0 else -ROW_PX * (row + 1)
+        position = "top"
+        down_px = -ROW_PX * row
+        if row < 0:
+            position = "bottom"
+            down_px -= ROW_PX
         return {
             "show": True,
             "formatter": self.text,
             "position": position,
             "distance": ETA_AWAY_PX,
-            "offset": [0, down_px],
+            "offset": [self._aside_px(dot), down_px],
         }
+
+    def _aside_px(self, dot: Box) -> float:
+        """How far its middle stands to the right of its point; below 0: to the left."""
+        half_px = label_width_px(self.text) / 2
+        over_axis_px = half_px - dot.x
+        if over_axis_px > 0:
+            return over_axis_px
+        cut_off_px = dot.x + half_px - (WIDE_PX + RIGHT_PX)
+        return -max(cut_off_px, 0.0)
 
 
 def _dot(p: OperatingPoint, value: list[float], label: Option | None = None) -> Option:
     """A point of the chart."""
     colour = size_colour(p.batch_size)
-    spent = f"{words.duration(p.tta_s).text}, {words.energy(p.eta_j).text}"
-    tip = f"batch size {_name(p)}, {_limit(p)}\n{spent}\n"
-    tip += f"mean of {counted(p.runs, 'run')}" if p.observed else "re-costed by the profile"
-    style = {"color": colour} if p.observed else hollow(colour)
-    tip += "\non the front" * p.on_front
-    return {"value": value, "tip": tip, "itemStyle": style, "label": label or {"show": False}}
+    style = hollow(colour)
+    of = "re-costed by the profile"
+    if p.observed:
+        style = {"color": colour}
+        of = f"mean of {counted(p.runs, 'run')}"
+    tip = [
+        f"batch size {_name(p)}, {_limit(p)}",
+        f"{words.duration(p.tta_s).text}, {words.energy(p.eta_j).text}",
+        of,
+    ]
+    if p.on_front:
+        tip.append("on the front")
+    if label is None:
+        label = {"show": False}
+    return {"value": value, "tip": "\n".join(tip), "itemStyle": style, "label": label}
 
 
-def _equal_cost(weights: Weights, best: OperatingPoint, time: _Axis, energy: _Axis) -> list[list[float]]:
-    """Both ends inside the chart of the line on which runs cost as much as the cheapest one (Eq. 2)."""
-    cost, per_s = weights.cost(best.eta_j, best.tta_s), (1 - weights.eta) * weights.max_power_w
-    ends: list[tuple[float, float]] = []
+def _equal_cost(
+    weights: Weights, best: OperatingPoint, time: _Axis, energy: _Axis
+) -> list[list[float]]:
+    """Both ends inside the chart of the line on which runs cost as much as the cheapest one."""
+    # Eq. 2: cost = eta x energy + (1 - eta) x MAXPOWER x time, solved for the energy at both ends
+    # of the axis of time, and for the time at both ends of the axis of energy.
+    cost = weights.cost(best.eta_j, best.tta_s)
+    per_s = (1 - weights.eta) * weights.max_power_w
+    ends: list[tuple[float, float]] = []  # (s, J)
     if weights.eta > 0:
-        ends += [(t, (cost - per_s * t) / weights.eta) for t in (time.low, time.high)]
+        ends += [
+            (time_s, (cost - per_s * time_s) / weights.eta) for time_s in (time.low, time.high)
+        ]
     if per_s > 0:
-        ends += [((cost - weights.eta * e) / per_s, e) for e in (energy.low, energy.high)]
-    inside = sorted(
-        (t, e) for t, e in ends if all(-1e-9 <= share <= 1 + 1e-9 for share in (time.share(t), energy.share(e)))
-    )
-    return [[number(t / time.size), number(e / energy.size)] for t, e in (inside[0], inside[-1])] if inside else []
+        energies_j = (energy.low, energy.high)
+        ends += [((cost - weights.eta * energy_j) / per_s, energy_j) for energy_j in energies_j]
+    # The line leaves the chart at two of four sides: two of the four ends are inside.
+    inside = [end for end in ends if _is_inside(end, time, energy)]
+    if not inside:
+        return []
+    return [
+        [number(time_s / time.size), number(energy_j / energy.size)]
+        for time_s, energy_j in (min(inside), max(inside))
+    ]
+
+
+def _is_inside(end: tuple[float, float], time: _Axis, energy: _Axis) -> bool:
+    time_s, energy_j = end
+    return time.holds(time_s) and energy.holds(energy_j)
 
 
 def _name(p: OperatingPoint) -> str:
-    return f"{p.batch_size}{f', {p.start}' if p.start else ''}"
+    if p.start:
+        return f"{p.batch_size}, {p.start}"
+    return str(p.batch_size)
 
 
 def _limit(p: OperatingPoint) -> str:
-    return "no limit" if p.limit_w is None else words.watts(p.limit_w).text
+    if p.limit_w is None:
+        return "no limit"
+    return watts(p.limit_w)
 
 
 def _table(
-    title: str, points: Sequence[OperatingPoint], weights: Weights, names: Mapping[OperatingPoint, str]
+    title: str,
+    points: Sequence[OperatingPoint],
+    weights: Weights,
+    names: Mapping[OperatingPoint, str],
 ) -> Table:
     whole = max(weights.cost(p.eta_j, p.tta_s) for p in points) or 1.0
     rows = [
@@ -281,4 +416,9 @@ def _table(
         "On the front",
         "Runs at eta",
     ]
-    return Table(caption=title, columns=columns, numeric=[True, True, True, True, True, True, False, False], rows=rows)
+    return Table(
+        caption=title,
+        columns=columns,
+        numeric=[True, True, True, True, True, True, False, False],
+        rows=rows,
+    )

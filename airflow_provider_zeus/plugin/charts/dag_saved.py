@@ -1,21 +1,37 @@
-"""Chart of the sum saved over runs, with the cost of exploration and the break-even run. Pure: plain data."""
+"""Chart of the sum saved over runs, with the cost of exploration and the break-even run.
+
+Pure: plain data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.plugin.charts.chart_parts import COLOURS, interval_band, line, number, plain, scale
-from airflow_provider_zeus.plugin.charts.dag_charts import label, over_runs, row_key, vertical_lines
+from airflow_provider_zeus.plugin.answer_parts import Chart, RunRow, Table
+from airflow_provider_zeus.plugin.charts.chart_parts import (
+    COLOURS,
+    Option,
+    interval_band,
+    line,
+    number,
+    plain,
+    scale,
+)
+from airflow_provider_zeus.plugin.charts.run_axis import (
+    label,
+    over_runs,
+    row_key,
+    run_key,
+    vertical_lines,
+)
 from airflow_provider_zeus.plugin.text import saved_text, words
-from airflow_provider_zeus.plugin.views.dag_known import run_key
-from airflow_provider_zeus.plugin.views.models import Chart, RunRow, Table
 from airflow_provider_zeus.reports.savings import Savings
-from airflow_provider_zeus.units import three_digits
+from airflow_provider_zeus.units import UNKNOWN, three_digits
 
-SUM, EXPLORED = "saved so far", "spent on exploration so far"
+SUM = "saved so far"
+EXPLORED = "spent on exploration so far"
 
 
 class _Sum(NamedTuple):
@@ -27,6 +43,59 @@ class _Sum(NamedTuple):
     high: float | None
     explored: float | None
 
+    @property
+    def figures(self) -> tuple[float | None, ...]:
+        """Its sums, in the order of the table."""
+        return self.saved, self.low, self.high, self.explored
+
+
+class _Axis(NamedTuple):
+    """How the chart and its table write sums."""
+
+    size: float  # by which sums are divided
+    name: str
+    unit: str  # of the sums: J or s
+    most: float  # the largest sum
+    in_runs: bool  # a sum of energy and time together is told in runs of the default
+
+    @classmethod
+    def of(cls, saving: Savings, sums: Sequence[_Sum], weights: Weights) -> _Axis:
+        unit = saving.cost.unit
+        drawn = [value for part in sums for value in part.figures]
+        most = max(abs(value) for value in drawn if value is not None)
+        size, name = scale(most, unit)
+        name = f"{weights.one_alone} saved [{name}]"
+        # Joules of energy and time together would be read as energy.
+        is_of_both = not weights.one_alone
+        if is_of_both and saving.default_now:
+            size, default = saving.default_now
+            name = f"energy and time saved [runs of {default}]"
+        return cls(size=size, name=name, unit=unit, most=most, in_runs=is_of_both)
+
+    def text(self, value: float | None) -> str:
+        """A sum, for people; a dash for None."""
+        if value is None:
+            return UNKNOWN
+        if value < 0:
+            return f"−{self._amount(-value)}"
+        return self._amount(value)
+
+    def _amount(self, value: float) -> str:
+        if not self.in_runs:
+            return words.cost(value, self.unit, self.most).text
+        count = three_digits(value / self.size)
+        if count == "1":
+            return "1 run"
+        return f"{count} runs"
+
+    def told(self, part: _Sum) -> str:
+        """Saving and exploration up to a run."""
+        explored = "not known"
+        if part.explored is not None:
+            explored = self.text(part.explored)
+        verb = "saved" if part.saved >= 0 else "lost"
+        return f"{verb} {self._amount(abs(part.saved))}, exploration {explored}"
+
 
 def saved_chart(saving: Savings, rows: Sequence[RunRow], weights: Weights) -> Chart:
     """Chart of the sum saved against the default batch size at full power; below 0 it is a loss.
@@ -34,62 +103,85 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow], weights: Weights) -> Ch
     :param rows: newest first, all runs of ``saving`` among them.
     :param weights: a cost of energy and time together is told in runs of the default.
     """
-    title, unit = "Sum saved", saving.cost.unit
-
-    by_key, steps = {row_key(row): row for row in rows}, saving.steps
-    parts = [step.exploration for step in steps]
-    explored_so_far = [None] * len(parts) if None in parts else accumulate(part or 0.0 for part in parts)
-    sums = [
-        _Sum(row, step.saved.value or 0.0, step.saved.low, step.saved.high, cost)
-        for step, cost in zip(steps, explored_so_far, strict=True)
-        if (row := by_key.get(run_key(step.run.trials[-1])))
-    ]
-    if not sums or any(step.saved.value is None for step in steps):  # a sum without it would be wrong
+    title = "Sum saved"
+    sums = _sums(saving, rows)
+    # A sum without the saving of one of its runs would be wrong.
+    if not sums or any(step.saved.value is None for step in saving.steps):
         why = saving.cost.saved.reason or "a figure of one of the runs is not known"
         return Chart(title=title, note=f"What was saved is not known: {why}.")
-    drawn = [v for s in sums for v in (s.saved, s.low, s.high, s.explored) if v is not None]
-    most = max(abs(v) for v in drawn)
-    size, name = scale(most, unit)
-    axis = f"{weights.one_alone} saved [{name}]"
-    if not weights.one_alone and (whole := saving.default_now):
-        size, axis = whole[0], f"energy and time saved [runs of {whole[1]}]"
+    axis = _Axis.of(saving, sums, weights)
+    option = over_runs(
+        [part.row for part in sums],
+        f"{axis.name}; below 0: lost",
+        _series(sums, axis, saving.break_even_run),
+        zero=False,
+    )
+    option["tooltip"]["trigger"] = "axis"
+    against = saved_text.against(saving.default_batch_size)
+    return Chart(
+        title=title,
+        option=option,
+        text=f"Running total after the newest run: {axis.told(sums[-1])}.",
+        note=f"Against {against}, on the same slices of the data.",
+        table=Table(
+            caption=title,
+            columns=[
+                "Run",
+                "Saved so far",
+                "at least (5 %)",
+                "at most (95 %)",
+                "Exploration so far",
+            ],
+            numeric=[False, True, True, True, True],
+            rows=[[label(part.row), *map(axis.text, part.figures)] for part in reversed(sums)],
+        ),
+    )
 
-    def cell(value: float | None) -> str:
-        if value is None:
-            return "–"
-        text = (
-            words.cost(abs(value), unit, most).text if weights.one_alone else f"{three_digits(abs(value) / size)} runs"
-        )
-        return f"{'−' if value < 0 else ''}{text}"
 
-    def told(s: _Sum) -> str:
-        explored = "exploration not known" if s.explored is None else f"exploration {cell(s.explored)}"
-        return f"{'saved' if s.saved >= 0 else 'lost'} {cell(abs(s.saved))}, {explored}"
+def _sums(saving: Savings, rows: Sequence[RunRow]) -> list[_Sum]:
+    """The sums up to each run that has a row, oldest first."""
+    by_key = {row_key(row): row for row in rows}
+    # What exploration cost is not known if it is not known of one run.
+    has_explored = all(step.exploration is not None for step in saving.steps)
+    explored = 0.0
+    sums = []
+    for step in saving.steps:
+        explored += step.exploration or 0.0
+        # A run that has no row was left out of the table; its saving is in the sum.
+        row = by_key.get(run_key(step.run.trials[-1]))
+        if row is not None:
+            sums.append(
+                _Sum(
+                    row=row,
+                    saved=step.saved.value or 0.0,
+                    low=step.saved.low,
+                    high=step.saved.high,
+                    explored=explored if has_explored else None,
+                )
+            )
+    return sums
 
-    shown = [s.row for s in sums]
+
+def _series(sums: Sequence[_Sum], axis: _Axis, break_even_run: int | None) -> list[Option]:
     saved = [
         {
-            "value": [i, number(s.saved / size)],
-            "tip": plain(f"{label(s.row)}\n{told(s)}"),
+            "value": [i, number(part.saved / axis.size)],
+            "tip": plain(f"{label(part.row)}\n{axis.told(part)}"),
         }
-        for i, s in enumerate(sums)
+        for i, part in enumerate(sums)
     ]
-    explored = [{"value": [i, number(s.explored / size)]} for i, s in enumerate(sums) if s.explored is not None]
-    band = interval_band([(i, s.low, s.high) for i, s in enumerate(sums)], size)
-    series = [*band, line(SUM, COLOURS[0], saved), line(EXPLORED, COLOURS[1], explored, "dashed")]
+    explored = [
+        {"value": [i, number(part.explored / axis.size)]}
+        for i, part in enumerate(sums)
+        if part.explored is not None
+    ]
+    series = [
+        *interval_band([(i, part.low, part.high) for i, part in enumerate(sums)], axis.size),
+        line(SUM, COLOURS[0], saved),
+        line(EXPLORED, COLOURS[1], explored, dash="dashed"),
+    ]
     if len(sums) == 1:  # no line shows it
-        series = [each | {"symbol": "circle", "symbolSize": 8} for each in series]
-    even = saving.break_even_run
-    if even is not None and even > 1:
-        series.append(vertical_lines([(even - 1, "break-even")]))
-    option = over_runs(shown, f"{axis}; below 0: lost", series, zero=False)
-    option["tooltip"]["trigger"] = "axis"
-    note = f"Against {saved_text.against(saving.default_batch_size)}, on the same slices of the data."
-    table = Table(
-        caption=title,
-        columns=["Run", "Saved so far", "at least (5 %)", "at most (95 %)", "Exploration so far"],
-        numeric=[False, True, True, True, True],
-        rows=[[label(s.row), *(cell(v) for v in (s.saved, s.low, s.high, s.explored))] for s in reversed(sums)],
-    )
-    text = f"Running total after the newest run: {told(sums[-1])}."
-    return Chart(title=title, option=option, text=text, note=note, table=table)
+        series = [part | {"symbol": "circle", "symbolSize": 8} for part in series]
+    if break_even_run is not None and break_even_run > 1:
+        series.append(vertical_lines([(break_even_run - 1, "break-even")]))
+    return series

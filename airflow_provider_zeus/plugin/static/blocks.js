@@ -7,6 +7,7 @@ import {
 import { jobsTable } from "./overview.js";
 import { monthBlock } from "./months.js";
 import { runsTable } from "./runs.js";
+import { dagsBlock, tasksBlock } from "./tasks.js";
 
 const items = (texts) => texts.map((text) => element("li", text));
 
@@ -17,8 +18,9 @@ const DRAW = {
   answers: (answers, { title }) => element("div", null, { class: "headline", role: title && "group", "aria-label": title }, ...answers.map(answerBlock)),
   attempts: (attempts, { title }) => element("div", null, {},
     element("h3", attempts.length === 1 ? "Its attempt" : title),
-    element("ol", null, { class: "attempts" }, ...attempts.map(attemptItem))),
+    element("ol", null, { class: "attempts" }, ...attempts.map((attempt) => attemptItem(attempt)))),
   controls: (_, block, { job_id: job }) => controls(dagId, job),
+  dags: dagsBlock,
   jobs: jobsTable,
   list: (texts, { title }) => element("ul", null, { class: "note texts", "aria-label": title }, ...items(texts)),
   month: monthBlock,
@@ -28,6 +30,7 @@ const DRAW = {
   runs: runsTable,
   sentence: sentenceLine,
   table: (rows) => table(rows),
+  tasks: tasksBlock,
   text: (text, { title }) => element("p", title ? `${title}: ${text}` : text, { class: "note", role: title ? null : "status" }),
   verdict: ({ word, text }) => {  // what it cost comes first; then the sentence says what was saved or lost
     const lead = text.startsWith("It cost ") ? [] : [element("strong", `${word}: `)];
@@ -127,9 +130,9 @@ export function noCharts(box, problem) {
   box.replaceChildren(element("p", `The charts cannot be shown: ${problem.message}`, { class: "note" }, ...tryAgain(problem)));
 }
 
-function attemptItem(attempt, i) {
+function attemptItem(attempt) {
   const head = element("p", null, { class: "attempt-head" });
-  head.append(element("strong", attempt.batch_size === null ? "Measured as it is" : `${i + 1}. Batch size ${attempt.batch_size}`), " ");
+  head.append(element("strong", attempt.batch_size === null ? "Measured as it is" : `Attempt ${attempt.number}: batch size ${attempt.batch_size}`), " ");
   head.append(stateBadge(attempt.waits ? "waits" : attempt.state, attempt.state_text));
   head.append(element("span", ` ${attempt.phase}`, { class: "note" }));
   const figures = element("dl");

@@ -1,7 +1,7 @@
 // The page of all jobs. Savings of a job take its whole log, so they are fetched when the job's row becomes visible.
 import { controls } from "./actions.js";
 import {
-  airflow, api, badge, breakable, byId, element, fetchJson, figure, section, sourceBadges, stateBadge, template, tryAgain,
+  airflow, api, badge, breakable, byId, element, fetchJson, figure, minuteText, section, sourceBadges, stateBadge, template, tryAgain,
   unbroken,
 } from "./ui.js";
 import { sortableTable } from "./sort.js";
@@ -65,7 +65,7 @@ function jobRow(job) {
   const about = [...job.tags, ...job.owners.map((owner) => `by ${owner}`)].join(" · ");
   if (about) name.append(element("span", about, { class: "note dag tags" }));
   const began = new Date(job.began_at * 1000);
-  const run = element("a", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
+  const run = element("a", minuteText(began), { href: airflow("dags", job.dag_id, "runs", job.run_id, "plugin", "zeus-cost-run"), target: "_top", title: job.run_id });
   const last = element("td", null, { "data-sort": job.began_at }, run, element("br"));
   last.append(job.batch_size === null ? "" : `batch size ${job.batch_size} `, stateBadge(job.outcome, job.outcome_text), element("div", null, { class: "note next" }));
   const trend = element("div", null, { title: job.trend.exact, class: "note trend" },

@@ -16,7 +16,7 @@ const VIEWS = {
     const slow = fetchJson(api("dags", dagId, "charts", { job_id: jobId }));
     slow.catch(() => undefined); // fillSlow reports the error, below what is there
     const answer = await quick;
-    showJobs(answer.jobs, answer.job_id ?? jobId);
+    showJobs(answer.jobs, answer.job_id ?? jobId, "All tasks");
     present(answer, drawPage);
     if (answer.note || !(await fillSlow(answer.blocks, slow))) return;
     const first = document.querySelector(".cost > .chart"); // on one screen with what is above it

@@ -2,14 +2,16 @@
 import { noCharts, partBlocks, showCharts } from "./blocks.js";
 import {
   api, byId, dagId, element, fetchJson, jobId, pageAddress, present, replace, runId, say, showJobs, sourceBadges,
-  stateBadge, table, unbroken,
+  stateBadge, unbroken,
 } from "./ui.js";
+import { taskTable } from "./tasks.js";
 
 const shown = new Map(); // part key -> {its elements, the part, its text, the text that its charts belong to}
 let timer = null;
 let answer = null;
 let emptyAnswers = 0; // refreshes of a run without trials
 const MOST_EMPTY = 40;
+const MANY = 10; // map indexes of a task, beyond which they are in a closed part of their own
 
 export async function show() {
   await renew();
@@ -19,7 +21,7 @@ export async function show() {
 
 async function renew() {
   answer = await fetchJson(api("dags", dagId, "runs", runId, "costs", { job_id: jobId }));
-  showJobs(answer.jobs, answer.job_id ?? jobId ?? answer.jobs[0]);
+  showJobs(answer.jobs, answer.job_id ?? jobId, "All tasks");
   present(answer, fill);
 }
 
@@ -43,21 +45,30 @@ async function refresh() {
   return schedule();
 }
 
-function fill(content, { parts, summary, store, refresh_s: every }) {
+function fill(content, { parts, tasks, store, refresh_s: every }) {
   if (!byId("parts")) {
     content.replaceChildren(
       element("p", null, { id: "updated", class: "note", role: "status" }),
-      element("div", null, { id: "summary" }, element("div")),
+      element("section", null, { id: "tasks", "aria-label": "Tasks of this run" }, element("div")),
       element("div", null, { id: "parts" }),
       element("p", null, { id: "store", class: "note" }),
     );
   }
-  byId("summary").hidden = !summary;
-  if (summary) replace(byId("summary").firstElementChild, table(summary));
+  byId("tasks").hidden = !tasks;
+  if (tasks) replaceTasks(tasks);
   for (const [i, part] of parts.entries()) showPart(part, parts.length > 1, i === 0);
-  byId("store").textContent = `Trial log: ${store}`;
+  byId("store").textContent = `Run log: ${store}`;
   byId("updated").textContent = every === null ? "" : `A training is running; this page is refreshed every ${every} s.`;
   byId("updated").hidden = every === null;
+}
+
+/** The table of all tasks; its closed part stays open if a reader has opened it. */
+function replaceTasks(tasks) {
+  const before = byId("tasks").firstElementChild;
+  const isOpen = before.querySelector("details.small")?.open ?? false;
+  const made = taskTable(tasks, null);
+  if (isOpen) made.querySelector("details.small")?.setAttribute("open", "open");
+  replace(before, made);
 }
 
 // ---------------------------------------------------------------- a part
@@ -70,7 +81,7 @@ function showPart(part, several, open) {
     const outer = several
       ? element("details", null, { class: "part", "aria-label": part.title, open: open ? "open" : null }, element("summary", null, {}, head), body, charts)
       : element("section", null, { class: "part", "aria-label": part.title }, head, body, charts);
-    byId("parts").append(outer);
+    placeOf(part).append(outer);
     shown.set(key, { outer, head, body, next: element("p", null, { class: "sentence next" }), box: charts, text: null, charts: null });
     if (several) outer.addEventListener("toggle", () => partCharts(shown.get(key)));
   }
@@ -83,6 +94,18 @@ function showPart(part, several, open) {
   own.body.replaceChildren(...partBlocks(answer.blocks.filter(({ slow }) => !slow), part));
   own.body.querySelector(".verdict")?.after(own.next);
   partCharts(own);
+}
+
+/** Where a part is shown: beside the others, or with the other map indexes of its task if they are many. */
+function placeOf({ task_id: task }) {
+  const count = answer.parts.filter((other) => other.task_id === task).length;
+  if (count <= MANY) return byId("parts");
+  const group = document.querySelector(`details[data-task="${CSS.escape(task)}"]`);
+  if (group) return group;
+  const made = element("details", null, { class: "part", "data-task": task, "aria-label": task },
+    element("summary", null, {}, element("h2", `${task}, ${count.toLocaleString()} mapped`)));
+  byId("parts").append(made);
+  return made;
 }
 
 /** What the job's next run does, as its tab says it; a link to the tab where this run is not the job's newest one. */

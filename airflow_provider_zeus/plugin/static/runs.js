@@ -2,7 +2,7 @@
 import { button } from "./actions.js";
 import { sortableTable } from "./sort.js";
 import {
-  airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, pageAddress, sourceBadges, stateBadge,
+  airflow, api, byId, dagId, element, fetchJson, figureCell, jobId, minuteText, pageAddress, sourceBadges, stateBadge,
 } from "./ui.js";
 
 const PAGE = 1000; // the longest page of the table
@@ -17,7 +17,7 @@ export function runsTable(_, block, answer) {
   queueMicrotask(() => fillTable(answer)); // once it is on the page
   const box = element("div", null, { id: "runs-section" },
     element("p", "Export: ", { class: "note" }, element("a", "CSV", { href: address, download: "download" }),
-      ", a row for each trial. ",
+      ", a row for each attempt. ",
       element("span", null, { id: "page-note", role: "status" })),
     element("div", null, { id: "table-box", role: "region", "aria-label": "Table of the runs", tabindex: "0" }, runs),
     element("p", null, {},
@@ -80,7 +80,8 @@ function tableRow(row, job) {
   const name = row.map_index === null ? row.run_id : `${row.run_id} [${row.map_index}]`;
   const run = element("th", null, { scope: "row", "data-sort": row.began_at });
   run.append(element("a", name, { href: pageAddress(dagId, { run: row.run_id, job }), title: name }));
-  run.append(element("time", began.toLocaleString([], { dateStyle: "short", timeStyle: "short" }), { datetime: began.toISOString(), title: row.run_type }));
+  if (row.number) run.append(element("span", `Run ${row.number} `, { class: "number" }));
+  run.append(element("time", minuteText(began), { datetime: began.toISOString(), title: row.run_type }));
   run.append(element("span", null, { class: "links" }, ...taskLinks(row)));
   const figureToSort = (value) => {
     const cell = figureCell(value);

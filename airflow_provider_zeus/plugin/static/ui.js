@@ -193,6 +193,9 @@ export function present(answer, showIn) {
 // ---------------------------------------------------------------- figures and badges
 
 /** A figure as text, with its exact value on hover; `name` is the element's. */
+// A time of the reader's zone as 2026-11-29 16:38: no reader takes the day for the month.
+export const minuteText = (moment) => moment.toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
+
 export function figure(name, { text, exact }, attributes = {}) {
   return element(name, text, { title: exact, ...attributes });
 }
@@ -245,10 +248,11 @@ export function section(title, ...children) {
   return element("section", null, { "aria-label": title }, element("h2", title), ...children);
 }
 
-/** Fill the choice of jobs; hidden where there is only one. */
-export function showJobs(jobs, chosen) {
+/** Fill the choice of jobs; hidden where there is only one. `all`: name of the choice of all of them. */
+export function showJobs(jobs, chosen, all) {
   const options = jobs.map((job) => element("option", job, { value: job }));
-  for (const option of options) option.selected = option.value === chosen;
+  options.unshift(Object.assign(element("option", all), { value: "" }));
+  for (const option of options) option.selected = option.value === (chosen ?? "");
   byId("job").replaceChildren(...options);
   byId("job-choice").hidden = jobs.length < 2;
 }

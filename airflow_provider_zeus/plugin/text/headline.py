@@ -1,4 +1,7 @@
-"""The first lines of a tab: what it cost, what it saved, what runs next; in kWh, hours and money. Pure."""
+"""The first lines of a tab: cost, saving and next run; in kWh, hours and money.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,24 @@ from functools import partial
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate
 from airflow_provider_zeus.model.trial import Phase, State
+from airflow_provider_zeus.plugin.answer_parts import Answer, Figure, Sentence, Source, Tile
 from airflow_provider_zeus.plugin.text import words
+from airflow_provider_zeus.plugin.text.factors import Factors, grams_of
 from airflow_provider_zeus.plugin.text.saved_text import (
-    Told,
+    ShownSaving,
+    Took,
     against,
     compared,
     how_sure,
     intervals,
+    lost_by_tries,
     not_compared,
     outdated,
     saved_answer,
+    trials_of,
 )
-from airflow_provider_zeus.plugin.views.factors import Factors, grams_of
-from airflow_provider_zeus.plugin.views.models import Answer, Figure, Sentence, Source, Tile
 from airflow_provider_zeus.reports.baseline import OURS
-from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials
+from airflow_provider_zeus.reports.dataset import ENERGY, TIME, RunTrials, often_below
 from airflow_provider_zeus.reports.next_run import Upcoming
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
@@ -31,90 +37,148 @@ from airflow_provider_zeus.reports.schedule_shift import ScheduleShift
 from airflow_provider_zeus.signals.forecast import WORTH
 from airflow_provider_zeus.signals.series import PRICE, Series
 from airflow_provider_zeus.signals.tariff import Tariff
-from airflow_provider_zeus.units import UNKNOWN, counted, energy_text, grams_text, share_text, time_text
+from airflow_provider_zeus.units import (
+    ESTIMATE,
+    UNKNOWN,
+    counted,
+    energy_text,
+    grams_text,
+    share_text,
+    time_text,
+)
 
-COST, NEXT = "Cost", "Next run"
+COST = "Cost"
+NEXT = "Next run"
 NO_RUN = "No run that counts here has ended yet; what each run cost is shown here then."
 
 
 def sentence(
     savings: Savings, upcoming: Upcoming, source: Source, weights: Weights, *, all_of: bool = True
 ) -> Sentence:
-    """What the runs of a job cost and saved and what comes next, in plain words. ``all_of``: there are no older runs.
+    """Cost and saving of the runs of a job and the next run, in plain words.
 
     The intervals are on hover of the words that say how sure it is.
+
+    :param all_of: there are no older runs.
     """
     if not savings.runs:
         return Sentence(text=NO_RUN, source=source)
-    took = took_text(savings.energy.spent, savings.time.spent)
-    count = f"{'' if all_of else 'The newest '}{counted(savings.runs, 'run')}"
+    took = Took.in_all(savings).text or "what is not known"
+    cost = f"{_counted_runs('The newest', savings.runs, all_of=all_of)} cost {took}"
+    # A cheap run that misses its target is no saving, so it is told in the same breath.
+    below = often_below([step.run.trials for step in savings.steps])
+    if below:
+        cost += f", and {below:,} of them ended below the target"
     saved = compared(savings, weights)
-    text = f"{count} cost {took or 'what is not known'}. {saved}.\n{NEXT}: {comes_next(upcoming)}."
-    return Sentence(text=text, sure=how_sure(saved), exact=intervals(savings), source=source)
+    text = f"{cost}. {saved}."
+    tries = lost_by_tries(savings)
+    if tries:
+        text += f" {tries}"
+    if savings.aside:
+        text += f" {savings.aside.text}."
+    return Sentence(
+        text=f"{text}\n{NEXT}: {comes_next(upcoming)}.",
+        sure=how_sure(saved),
+        exact=intervals(savings),
+        source=source,
+    )
+
+
+def _counted_runs(newest: str, runs: int, *, all_of: bool) -> str:
+    """``newest``: how the count begins if there are older runs."""
+    count = counted(runs, "run")
+    if all_of:
+        return count
+    return f"{newest} {count}"
 
 
 def comes_next(upcoming: Upcoming) -> str:
-    """The next run, and what it is expected to take, in a sentence's middle."""
+    """The next run, and its expected cost, in a sentence's middle."""
     first, *after = upcoming.attempts
-    takes = took_text(upcoming.energy_j.value, upcoming.time_s.value)
-    tries = bool(after) and first.tried
-    text = (
-        f"tries batch size {first.batch_size}; if it is given up, {upcoming.batch_size}"
-        if tries
-        else f"batch size {first.batch_size}"
-    )
-    text += "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
-    text += f"{', which takes' * tries or ','} about {takes}" if takes else ", whose cost is not known yet"
-    return text + ", to measure the default" * (first.phase is Phase.AUDIT)
+    # A try that nothing follows is kept, as any other attempt.
+    is_try = first.tried and bool(after)
+    text = f"batch size {first.batch_size}"
+    if is_try:
+        text = f"tries {text}; if it is given up, {upcoming.batch_size}"
+    text += _at_limit(upcoming.limit_w)
+    takes = Took(upcoming.energy_j.value, upcoming.time_s.value).text
+    if not takes:
+        text += ", whose cost is not known yet"
+    elif is_try:
+        text += f", which takes about {takes}"
+    else:
+        text += f", about {takes}"
+    if first.phase is Phase.AUDIT:
+        text += ", to measure the default"
+    return text
 
 
-def took_text(energy_j: float | None, time_s: float | None) -> str:
-    """Energy and time, as far as they are known."""
-    known = ((energy_j, energy_text), (time_s, time_text))
-    return " and ".join(text(value) for value, text in known if value is not None)
+def _at_limit(limit_w: float | None) -> str:
+    if limit_w is None:
+        return ""
+    return f" at {words.watts(limit_w).text}"
 
 
 def odd_state(savings: Savings, upcoming: Upcoming, source: Source) -> str:
-    """What keeps the page from telling more, each with its remedy; empty where nothing does."""
-    found, default, best = [], savings.default_batch_size, savings.best
-    trials, old = [t for step in savings.steps for t in step.run.trials], outdated(savings)
-    states, missed = (
-        {t.state for t in trials},
-        sum(t.batch_size == default and t.state is State.EXHAUSTED for t in trials),
-    )
-    measure = "“Measure the default in the next run”, below, runs it."
-    if upcoming.attempts[0].phase is Phase.AUDIT:
-        measure = f"The next run trains {default} to measure it."
-    if not savings.base.why_not or not savings.runs:
-        if old:
-            found.append(
-                f"The data changed {counted(old, 'run')} ago; the default, {default}, has not run since. {measure}"
-                if savings.base.old_since == savings.base.belief.era
-                else f"The default, {default}, ran in none of the newest {counted(old, 'run')}. {measure}"
-            )
-    elif State.CONVERGED in states and missed:
-        other = "another one" if best is None else f"{best.batch_size} (default_batch_size={best.batch_size})"
-        found.append(
-            f"There is nothing to compare with: the default, {default}, missed the target in "
-            f"{'its run' if missed == 1 else f'each of its {missed:,} runs'}. Make {other} the default, or allow more "
-            "epochs (max_epochs)."
-        )
-    elif State.CONVERGED in states:
-        found.append(f"There is nothing to compare with: {savings.base.why_not}. {measure}")
-    elif states != {State.NO_METRIC}:  # then the page says how to report one
-        found.append(
-            "No run has reached the target yet, so nothing can be compared: allow more epochs (max_epochs), or lower "
-            "the target."
-        )
+    """The reasons that keep the page from telling more, with remedies; empty if there are none."""
+    remarks = _odd_default(savings, upcoming)
     if source.kind == "no-source":
-        found.append(source.why)
-    return " ".join(found)
+        remarks = f"{remarks} {source.why}".strip()
+    return remarks
+
+
+def _odd_default(savings: Savings, upcoming: Upcoming) -> str:
+    """Why runs are not compared with the default, or with an old one; empty if they are."""
+    default = savings.default_batch_size
+    first, *_ = upcoming.attempts
+    measure = "“Measure the default in the next run”, below, runs it."
+    if first.phase is Phase.AUDIT:
+        measure = f"The next run trains {default} to measure it."
+    # With a default that can be compared only its age can be odd.
+    if not savings.runs or not savings.base.why_not:
+        return _old_default(savings, measure)
+    trials = trials_of(savings)
+    states = {trial.state for trial in trials}
+    if states == {State.NO_METRIC}:  # the page says how to report one
+        return ""
+    if State.CONVERGED not in states:
+        return (
+            "No run has reached the target yet, so nothing can be compared: allow more epochs "
+            "(max_epochs), or lower the target."
+        )
+    missed = sum(t.batch_size == default and t.state is State.EXHAUSTED for t in trials)
+    if not missed:
+        return f"There is nothing to compare with: {savings.base.why_not}. {measure}"
+    runs = "its run"
+    if missed > 1:
+        runs = f"each of its {missed:,} runs"
+    other = "another one"
+    if savings.best is not None:
+        size = savings.best.batch_size
+        other = f"{size} (default_batch_size={size})"
+    return (
+        f"There is nothing to compare with: the default, {default}, missed the target in {runs}. "
+        f"Make {other} the default, or allow more epochs (max_epochs)."
+    )
+
+
+def _old_default(savings: Savings, measure: str) -> str:
+    """That the default has not run for long; empty if it has. ``measure``: the remedy."""
+    old = outdated(savings)
+    if not old:
+        return ""
+    default = savings.default_batch_size
+    runs = counted(old, "run")
+    # The epochs of the default are of other data then: that is more than age.
+    if savings.base.old_since == savings.base.belief.era:
+        return f"The data changed {runs} ago; the default, {default}, has not run since. {measure}"
+    return f"The default, {default}, ran in none of the newest {runs}. {measure}"
 
 
 def of_job(
     savings: Savings,
     upcoming: Upcoming,
-    told: Sequence[Told],
+    shown: Sequence[ShownSaving],
     weights: Weights,
     source: Source,
     factors: Factors,
@@ -123,131 +187,230 @@ def of_job(
 ) -> list[Answer]:
     """The three answers of a job: those of them that are known.
 
-    :param told: by :func:`told_of`. ``all_of``: the log holds no older runs.
+    :param shown: by :func:`shown_savings`.
+    :param all_of: the log holds no older runs.
     """
     if not savings.runs:
         return []
-    gpus = savings.where[1] if savings.where else 1
-    spent = factors.at_the_time([t.observation for step in savings.steps for t in step.run.trials])
-    about = f"of {'' if all_of else 'the newest '}{counted(savings.runs, 'run')}"
+    gpus = _gpus(savings)
+    # Past runs keep the prices of their hours: a price of today would change history.
+    then = factors.at_the_time([trial.observation for trial in trials_of(savings)])
+    about = f"of {_counted_runs('the newest', savings.runs, all_of=all_of)}"
     cost = Answer(question=COST, about=about, note=f"not known: {OURS}")
-    if savings.time.spent is not None:
+    took = Took.in_all(savings)
+    if took.time_s is not None:
         cost.note = ""
-        cost.figures = spent_tiles(savings.energy.spent, savings.time.spent, savings.time.spent * gpus, source, spent)
-    compares = not not_compared(savings)[0] or any(of.start for of in told)
-    saved = [_against_default(savings, told, weights)] if compares else []
-    return [cost, *saved, *_next_run(upcoming, source, spent, gpus)]
+        cost.figures = spent_tiles(took, took.time_s * gpus, source, then)
+    answers = [cost]
+    # What waiting for a cheaper start saved is exact, even if nothing else compares.
+    compares = not_compared(savings) is None or any(saving.start for saving in shown)
+    if compares:
+        answers.append(_against_default(savings, shown, weights))
+    # Without epochs nothing of the next run's cost can be told.
+    if upcoming.epochs.value is not None:
+        answers.append(_next_run(upcoming, source, then, gpus))
+    return answers
+
+
+def _gpus(savings: Savings | RunSaving) -> int:
+    """How many GPUs its runs use together."""
+    if not savings.where:
+        return 1
+    _, count, _ = savings.where
+    return count
 
 
 def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors) -> list[Answer]:
-    """What a run saved; empty where it is not known, or it was the default's own run."""
-    known = saving.cost.saved.value and saving.kept
-    told = told_of(saving, saving.runs, source, factors) if known else []
-    return [_against_default(saving, told, weights)] if known else []
+    """The saving of a run; empty if it is not known, or it was the default's own run."""
+    if not saving.kept or not saving.cost.saved.value:
+        return []
+    shown = shown_savings(saving, saving.runs, source, factors)
+    return [_against_default(saving, shown, weights)]
 
 
-def spent_tiles(
-    energy_j: float | None,
-    time_s: float | None,
-    gpu_s: float | None,
-    source: Source,
-    factors: Factors,
-) -> list[Tile]:
-    """Energy, time, and what they are converted to where it is set; no energy where nothing measures it.
+def spent_tiles(took: Took, gpu_s: float | None, source: Source, factors: Factors) -> list[Tile]:
+    """Energy, time, money and carbon, as far as they are set; no energy if nothing measures it.
 
     :param gpu_s: time of all GPUs.
     """
-    no_energy = energy_j is None and source.kind == "no-source"
-    shown = (
-        ("Energy", None if no_energy else words.missing(OURS) if energy_j is None else words.energy(energy_j)),
-        ("Time", words.missing(OURS) if time_s is None else words.duration(time_s)),
-        ("Money", factors.money(energy_j, gpu_s)),
-        ("CO₂e", None if no_energy else factors.carbon(energy_j)),
-    )
-    return [tile(name, figure) for name, figure in shown if figure is not None]
+    energy_j = took.energy_j
+    energy = words.missing(OURS)
+    if energy_j is not None:
+        energy = words.energy(energy_j)
+    time = words.missing(OURS)
+    if took.time_s is not None:
+        time = words.duration(took.time_s)
+    figures: dict[str, Figure | None] = {
+        "Energy": energy,
+        "Time": time,
+        "Money": factors.money(energy_j, gpu_s),
+        "CO₂e": factors.carbon(energy_j),
+    }
+    if energy_j is None and source.kind == "no-source":
+        del figures["Energy"], figures["CO₂e"]
+    tiles = [tile(name, figure) for name, figure in figures.items() if figure is not None]
+    # The doubt of the energy is that of all figures made of it, and of no other.
+    if ESTIMATE in source.text:
+        of_energy = {"Energy", "CO₂e"}
+        if factors.price_per_kwh is not None:
+            of_energy.add("Money")
+        for shown in tiles:
+            if shown.name in of_energy and shown.figure.value is not None:
+                shown.note = ESTIMATE
+    return tiles
 
 
 def tile(name: str, figure: Figure) -> Tile:
-    """A tile whose note is, where the figure is missing, why."""
-    return Tile(name=name, figure=figure, note=figure.exact if figure.text == UNKNOWN else "")
+    """A tile whose note is, if the figure is missing, why."""
+    if figure.text == UNKNOWN:
+        return Tile(name=name, figure=figure, note=figure.exact)
+    return Tile(name=name, figure=figure)
 
 
-def told_of(found: Savings | RunSaving, runs: Sequence[RunTrials], source: Source, factors: Factors) -> list[Told]:
-    """What runs saved against the default: energy, time, and money and carbon where they are set.
-
-    Money is a sum of energy and time, as a cost is (Eq. 2). Both count what waiting for a cheaper start saved besides.
-    """
-    seen, energy = [t.observation for run in runs for t in run.trials], found.energy
-    at_once, (by_start, grams) = factors.at_once(seen), factors.start_saved(seen)
-    per_j, per_s = at_once.per_j_and_s(found.where[1] if found.where else 1)
-
-    in_unit = partial(words.energy, beside_j=energy.saved.value if energy.spent is None else energy.spent)
-    told = [Told("Energy", energy.saved, in_unit, energy.baseline.value, ENERGY)]
-    told += [Told("Time", found.time.saved, words.duration, found.time.baseline.value, TIME)]
-    if at_once.priced and per_j >= 0 and per_j + per_s > 0:
-        by, factor = Weights(per_j / (per_j + per_s), 1.0), per_j + per_s
-        money = found.base.compare(runs, by, "").times(factor)
-        told.append(Told("Money", money.saved.plus(by_start), at_once.paid, money.baseline.value, by, factor, by_start))
+def shown_savings(
+    savings: Savings | RunSaving, runs: Sequence[RunTrials], source: Source, factors: Factors
+) -> list[ShownSaving]:
+    """Savings of runs against the default: energy, time, and money and carbon if they are set."""
+    energy = savings.energy
+    beside_j = energy.spent
+    if beside_j is None:
+        beside_j = energy.saved.value
+    shown = [
+        ShownSaving(
+            name="Energy",
+            saved=energy.saved,
+            figure=partial(words.energy, beside_j=beside_j),
+            baseline=energy.baseline.value,
+            weights=ENERGY,
+        ),
+        ShownSaving(
+            name="Time",
+            saved=savings.time.saved,
+            figure=words.duration,
+            baseline=savings.time.baseline.value,
+            weights=TIME,
+        ),
+    ]
+    # Money and carbon at the prices of a start at once; what waiting for a cheaper one saved is
+    # added, and exact.
+    observations = [trial.observation for run in runs for trial in run.compared]
+    at_once = factors.at_once(observations)
+    money_by_start, grams_by_start = factors.start_saved(observations)
+    per_j, per_s = at_once.per_j_and_s(_gpus(savings))
+    per_both = per_j + per_s
+    # A negative price of energy is no weight.
+    is_weight = per_j >= 0 and per_both > 0
+    if at_once.priced and is_weight:
+        # Money is a sum of energy and time, as a cost is (Eq. 2).
+        weights = Weights(per_j / per_both, 1.0)
+        money = savings.base.compare(runs, weights, "")
+        shown.append(
+            ShownSaving(
+                name="Money",
+                saved=money.saved.times(per_both).plus(money_by_start),
+                figure=at_once.paid,
+                baseline=money.baseline.times(per_both).value,
+                weights=weights,
+                factor=per_both,
+                start=money_by_start,
+            )
+        )
     if at_once.g_co2e_per_kwh is not None:
-        carbon, factor = energy.times(at_once.g_per_j), at_once.g_per_j
-        told.append(Told("CO₂e", carbon.saved.plus(grams), grams_of, carbon.baseline.value, ENERGY, factor, grams))
-    hidden = ("Energy", "CO₂e") if source.kind == "no-source" else ()
-    return [of for of in told if of.name not in hidden]
+        # Carbon is energy times a factor, so it shares its verdict and interval.
+        shown.append(
+            ShownSaving(
+                name="CO₂e",
+                saved=energy.saved.times(at_once.g_per_j).plus(grams_by_start),
+                figure=grams_of,
+                baseline=energy.baseline.times(at_once.g_per_j).value,
+                weights=ENERGY,
+                factor=at_once.g_per_j,
+                start=grams_by_start,
+            )
+        )
+    if source.kind == "no-source":
+        return [saving for saving in shown if saving.name not in ("Energy", "CO₂e")]
+    return shown
 
 
-def _against_default(found: Savings | RunSaving, told: Sequence[Told], weights: Weights) -> Answer:
+def _against_default(
+    savings: Savings | RunSaving, shown: Sequence[ShownSaving], weights: Weights
+) -> Answer:
     """The card of savings and losses against the default; that it is old is said above it."""
-    shown = [of for of in told if not of.saved.low == of.saved.high == 0]
-    about = f"against {against(found.default_batch_size)}"
-    return saved_answer(about, shown, found.cost, weights, old=bool(outdated(found)))
+    return saved_answer(
+        f"against {against(savings.default_batch_size)}",
+        [saving for saving in shown if not saving.saved.low == saving.saved.high == 0],
+        savings.cost,
+        weights=weights,
+        old=outdated(savings) > 0,
+    )
 
 
-def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> list[Answer]:
-    """What a run of the size that is kept next is expected to take; empty where that is not known."""
+def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -> Answer:
+    """The expected cost of a run of the size that is kept next."""
     first, *after = upcoming.attempts
-    if upcoming.epochs.value is None:
-        return []
-    at = "" if upcoming.limit_w is None else f" at {words.watts(upcoming.limit_w).text}"
-    about = f"batch size {upcoming.batch_size}{at}"
+    at_limit = _at_limit(upcoming.limit_w)
+    about = f"batch size {upcoming.batch_size}{at_limit}"
     if first.phase is Phase.AUDIT:
         about += ", to measure the default"
     elif after and first.tried:
-        about = f"{upcoming.batch_size}{at}, if {first.batch_size} is given up"
-    energy_j, time_s = upcoming.energy_j, upcoming.time_s
-    tiles = spent_tiles(energy_j.value, time_s.value, time_s.times(gpus).value, source, factors)
-    known: dict[str, tuple[Estimate, Callable[[float], str]]] = {
-        "Energy": (upcoming.energy_j, energy_text),
-        "Time": (upcoming.time_s, time_text),
-    }
-    for tile in tiles:
-        of, text = known.get(tile.name, (Estimate.missing(""), time_text))
-        if of.low is not None and of.high is not None and of.low < of.high:
-            tile.figure.exact += f"; {SURE} of the median run: {text(of.low)} to {text(of.high)}"
-    return [Answer(question=NEXT, about=about, figures=tiles)]
+        about = f"{upcoming.batch_size}{at_limit}, if {first.batch_size} is given up"
+    took = Took(upcoming.energy_j.value, upcoming.time_s.value)
+    tiles = spent_tiles(took, upcoming.time_s.times(gpus).value, source, factors)
+    for shown in tiles:
+        if shown.name == "Energy":
+            shown.figure.exact += _median_run(upcoming.energy_j, energy_text)
+        elif shown.name == "Time":
+            shown.figure.exact += _median_run(upcoming.time_s, time_text)
+    return Answer(question=NEXT, about=about, figures=tiles)
 
 
-def shift(found: ScheduleShift | None, by: Tariff | Series, name: str) -> str:
-    """What another hour of the day would have cost or emitted, in a sentence; empty where that is not known.
-
-    :param by: prices or carbon intensities. ``name``: of what holds them.
-    """
-    if found is None:
+def _median_run(estimate: Estimate, text: Callable[[float], str]) -> str:
+    """The interval of the median run; empty if there is none."""
+    if estimate.low is None or estimate.high is None:
         return ""
-    is_price = by.unit.goal == PRICE
-    runs, said_by = counted(found.runs, "scheduled run"), name
-    if isinstance(by, Series):
-        said_by = f"{name} ({', '.join(filter(None, (by.source, by.zone)))})"
-        first, last = (datetime.fromtimestamp(s, UTC) for s in (found.first_s, found.last_s))
+    # A single run has no spread to tell.
+    if estimate.low >= estimate.high:
+        return ""
+    return f"; {SURE} of the median run: {text(estimate.low)} to {text(estimate.high)}"
+
+
+def shift(best: ScheduleShift | None, by: Tariff | Series, name: str) -> str:
+    """Cost or emission at another hour of the day, in a sentence; empty if it is not known.
+
+    :param best: the cheapest hour.
+    :param by: prices or carbon intensities. ``name``: of their source.
+    """
+    if best is None:
+        return ""
+    runs = counted(best.runs, "scheduled run")
+    zone = "UTC"
+    if isinstance(by, Tariff):
+        zone = str(by.zone)
+    else:
+        first = datetime.fromtimestamp(best.first_s, UTC)
+        last = datetime.fromtimestamp(best.last_s, UTC)
         runs += f" from {first:%Y-%m-%d} to {last:%Y-%m-%d}"
-    if found.saved < WORTH:
-        best = "cheaper" if is_price else "cleaner"
-        return f"By {said_by} no other hour of the day would have been {best} by {100 * WORTH:g} % for these {runs}."
-    when = f"{found.delay_h} h later"
-    if found.start_hour is not None:
-        hours = (found.start_hour + found.delay_h) % 24, found.start_hour
-        when = "at {:02d}:00 instead of {:02d}:00".format(*hours) + f" ({by.zone if isinstance(by, Tariff) else 'UTC'})"
-    amount = Factors(currency=by.unit.name.partition("/")[0]).amount if is_price else grams_text
-    now, then = (amount(value) for value in (found.cost_now, found.cost_then))
-    less = share_text(found.saved)
-    would = "cost" if is_price else "emitted"
-    return f"By {said_by} the energy of {runs} would have {would} {then} instead of {now} ({less} less) {when}."
+        name = f"{name} ({', '.join(filter(None, (by.source, by.zone)))})"
+    cheaper = "cleaner"
+    would = "emitted"
+    amount: Callable[[float], str] = grams_text
+    if by.unit.goal == PRICE:
+        cheaper = "cheaper"
+        would = "cost"
+        currency, _, _ = by.unit.name.partition("/")
+        amount = Factors(currency=currency).amount
+    # A schedule is not moved for less: the next weeks differ by more than that.
+    if best.saved < WORTH:
+        return (
+            f"By {name} no other hour of the day would have been {cheaper} by {100 * WORTH:g} % "
+            f"for these {runs}."
+        )
+    when = f"{best.delay_h} h later"
+    if best.start_hour is not None:
+        hour = (best.start_hour + best.delay_h) % 24
+        when = f"at {hour:02d}:00 instead of {best.start_hour:02d}:00 ({zone})"
+    return (
+        f"By {name} the energy of {runs} would have {would} {amount(best.cost_then)} instead of "
+        f"{amount(best.cost_now)} ({share_text(best.saved)} less) {when}."
+    )

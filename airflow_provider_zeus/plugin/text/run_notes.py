@@ -1,4 +1,7 @@
-"""What a reader is told of a run: what it saved, whether it teaches, what it shared and waited for. Pure."""
+"""Notes on a run: its saving, whether it teaches, its shared job, its wait for a cheaper start.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,188 +9,319 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.size_bounds import truncated
-from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation, State, Trial, remedy_of_steps
+from airflow_provider_zeus.model.trial import (
+    DATA_WAIT,
+    START_UNSEEN,
+    WHY_COLD,
+    Observation,
+    State,
+    Trial,
+)
+from airflow_provider_zeus.plugin.answer_parts import Figure, Verdict
 from airflow_provider_zeus.plugin.text.saved_text import (
     Outcome,
+    Took,
     explored,
     in_all,
     in_words,
+    lower_bound,
     outdated,
     saved_sentence,
 )
-from airflow_provider_zeus.plugin.views.models import Figure, Verdict
 from airflow_provider_zeus.reports.dataset import ENERGY
 from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.signals.series import CARBON, PRICE
-from airflow_provider_zeus.units import energy_text, share_text, time_text
+from airflow_provider_zeus.units import counted, energy_text, share_text, time_text
 
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
 EXCLUDED_RUN = "Excluded by hand: this run teaches nothing. What it cost and saved still counts."
+MOST_WAITS = 20  # tasks that are named
 MOST_WHY = 500  # characters of why a task waits
-RUNNING = Verdict(kind="running", word="Running", text="What it saves or loses is shown when it has ended.")
+RUNNING = Verdict(
+    kind="running", word="Running", text="What it saves or loses is shown when it has ended."
+)
 
 
 def run_verdict(
-    saving: RunSaving | None, why_not: str = "", weights: Weights = ENERGY, *, below: bool = False, silent: bool = False
+    saving: RunSaving | None,
+    why_not: str = "",
+    weights: Weights = ENERGY,
+    *,
+    below: bool = False,
+    silent: bool = False,
 ) -> Verdict:
-    """What a run took and saved. ``saving`` None: not known, for ``why_not``.
+    """The cost and saving of a run. ``saving`` None: not known, for ``why_not``.
 
     :param weights: of energy and time in its cost.
     :param below: it is below its target.
     :param silent: it reported no metric.
     """
-    value = None if saving is None else saving.cost.saved.value
-    if saving is None or value is None:
-        reason = why_not if saving is None else saving.cost.saved.reason or ""
-        return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {reason}.")
-    cost, default = saving.cost, saving.default_batch_size
+    if saving is None:
+        return _unknown(why_not)
+    # A run without a model has nothing that the default could be compared with.
+    if saving.runs and not saving.kept:
+        return _without_model(saving)
+    value = saving.cost.saved.value
+    if value is None:
+        return _unknown(saving.cost.saved.reason or "")
     if value == 0:
-        text = f"It trained batch size {default}, the default, at full power: there is nothing to compare."
+        text = (
+            f"It trained batch size {saving.default_batch_size}, the default, at full power: there "
+            f"is nothing to compare.{_aside(saving)}"
+        )
         return Verdict(kind="even", word="Nothing", text=text)
-    took = " and ".join(
-        text(of.spent) for of, text in ((saving.energy, energy_text), (saving.time, time_text)) if of.spent is not None
-    )
-    if not saving.kept:
-        return Verdict(kind="lost", word="Lost", text=f"It cost {took} and left no model: all of it is lost.")
-    out, power = Outcome.of_cost(cost), f" ({saving.full_power_w:,.0f} W)" if saving.full_power_w else ""
-    kinds = {"energy": saving.energy, "time": saving.time}
-    text = saved_sentence("it", kinds, f"{in_words(default)}{power}") + in_all(kinds, cost, weights)
-    found = Verdict(kind=out.kind, word=out.word, text=f"It cost {took}. {text}.")
-    if not saving.measured:
-        old = ", nor for long before" * bool(outdated(saving))
-        found.text += f" The default is estimated: it did not run on this slice of the data{old}."
-    if value < 0 and (cost.exploration or 0.0) >= 0.05 * (cost.spent or 0.0):
-        found.text += f" {explored(cost)} of what it cost was exploration and profiling."
+    outcome = Outcome.of_cost(saving.cost)
+    text = f"It cost {Took.in_all(saving).text}. {_against_default(saving, weights)}"
+    # A share that rounds to little explains no loss.
+    explored_cost = saving.cost.exploration or 0.0
+    if value < 0 and explored_cost >= 0.05 * (saving.cost.spent or 0.0):
+        text += f" {explored(saving.cost)} of what it cost was exploration and profiling."
     if below:
-        found.text += " Its model is below the target."
+        text += " Its model is below the target."
     if silent:
-        found.text += " It reported no metric, so whether its model reached the target is not known."
-    return found
+        text += " It reported no metric, so whether its model reached the target is not known."
+    return Verdict(kind=outcome.kind, word=outcome.word, text=text)
+
+
+def _unknown(why: str) -> Verdict:
+    return Verdict(kind="unknown", word="Not known", text=f"What was saved is not known: {why}.")
+
+
+def _against_default(saving: RunSaving, weights: Weights) -> str:
+    """The saving or loss of a run against the default, in sentences."""
+    beside = in_words(saving.default_batch_size)
+    if saving.full_power_w:
+        beside += f" ({saving.full_power_w:,.0f} W)"
+    kinds = {"energy": saving.energy, "time": saving.time}
+    saved = saved_sentence("it", kinds, beside) + in_all(kinds, saving.cost, weights)
+    if saving.measured:
+        return f"{saved}.{_aside(saving)}"
+    estimated = "The default is estimated: it did not run on this slice of the data"
+    if outdated(saving):
+        estimated += ", nor for long before"
+    return f"{saved}{lower_bound(saving)}.{_aside(saving)} {estimated}."
+
+
+def _aside(saving: RunSaving) -> str:
+    """A further sentence on failed and cleared tries; empty if there are none."""
+    if not saving.aside:
+        return ""
+    return f" {saving.aside.text}."
+
+
+def _without_model(saving: RunSaving) -> Verdict:
+    """Of a run that left no model: lost is all that was tried in it.
+
+    A failure is compared with nothing.
+    """
+    took = Took.in_all(saving).text or "what is not known"
+    text = f"It cost {took} and left no model."
+    # Nothing was tried on purpose: a failure at the default is no loss by exploring.
+    if not any(run.compared for run in saving.runs):
+        return Verdict(kind="unknown", word="No model", text=f"{text}{_aside(saving)}")
+    tried = Took(saving.energy.spent, saving.time.spent).text or "not known"
+    text += f" Lost is what was tried: {tried}.{_aside(saving)}"
+    return Verdict(kind="lost", word="Lost", text=text)
 
 
 def untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
-    """What the runs are that do not teach, and how to let them; empty where all teach."""
+    """The runs that do not teach, and how to let them; empty if all teach."""
     counts = _untaught(trials, learn_from)
     if not counts:
         return ""
-    named = " and ".join(f"{n:,} {'run' if n == 1 else 'runs'} of type {kind}" for kind, n in sorted(counts.items()))
-    do, them, their = ("does", "it", "Its cost is") if counts.total() == 1 else ("do", "them", "Their costs are")
+    kinds = sorted(counts)
+    named = " and ".join(f"{counted(counts[kind], 'run')} of type {kind}" for kind in kinds)
+    do = "do"
+    them = "them"
+    costs = "Their costs are"
+    if counts.total() == 1:
+        do = "does"
+        them = "it"
+        costs = "Its cost is"
     return (
-        f"{named} {do} not teach (learn_from: {', '.join(learn_from)}): no batch size is tried in {them}, and how many "
-        f"epochs a size needs is not learned from {them}. {their} shown as any run's. "
-        f"{_remedy(learn_from, sorted(counts))}"
+        f"{named} {do} not teach (learn_from: {', '.join(learn_from)}): no batch size is tried in "
+        f"{them}, and how many epochs a size needs is not learned from {them}. {costs} shown as "
+        f"any run's. {_remedy(learn_from, kinds)}"
     )
 
 
-def waited(seen: Observation, money: Figure | None) -> str:
-    """What waiting for batches took of an attempt; empty below one per cent.
+def waited(observation: Observation, money: Figure | None) -> str:
+    """The share of an attempt that waited for batches, and a remedy; empty below one per cent.
 
     :param money: of that energy and time.
     """
-    if seen.data_wait_s is None or not seen.time_s or seen.data_wait_s < 0.01 * seen.time_s:
+    wait_s = observation.data_wait_s
+    if wait_s is None or not observation.time_s:
         return ""
-    cost = [] if seen.data_wait_j is None else [energy_text(seen.data_wait_j)]
-    cost += [] if money is None or money.value is None else [money.text]
-    took = f"{time_text(seen.data_wait_s)}{', at most ' if cost else ''}{' and '.join(cost)}"
-    share = share_text(min(seen.data_wait_s / seen.time_s, 1.0))
-    return f"Waiting for batches took {share} of its time: {took}.".replace("at most under", "under")
-
-
-def paused(seen: Observation) -> str:
-    """For how long an attempt stood still; empty where it found no pause."""
-    if not seen.paused_s:
+    # Every loader waits a little: below one per cent a remedy would waste the reader's time.
+    if wait_s < 0.01 * observation.time_s:
         return ""
-    drawn = "" if seen.paused_j is None else f", which drew {energy_text(seen.paused_j)}"
-    return f"Its training was paused for {time_text(seen.paused_s)}{drawn}: paid for, and not learnt."
+    costs = []
+    if observation.data_wait_j is not None:
+        costs.append(energy_text(observation.data_wait_j))
+    if money is not None and money.value is not None:
+        costs.append(money.text)
+    took = time_text(wait_s)
+    if costs:
+        took += f", at most {' and '.join(costs)}"
+    share = share_text(min(wait_s / observation.time_s, 1.0))
+    text = f"Waiting for batches took {share} of its time: {took}."
+    _, _, to_try = observation.reasons.get(DATA_WAIT, "").partition(". Try ")
+    if to_try:
+        text += f" Try {to_try}."
+    # A price near 0 reads "under 0.01" already.
+    return text.replace("at most under", "under")
 
 
-def bypassed(trials: Iterable[Trial]) -> str:
-    """That runs did not use their batch size as far as can be told, and what to do; empty where all did."""
-    found = [t for t in trials if t.observation.bypassed is not None]
-    if not found:
+def idle_gpu(observations: Iterable[Observation]) -> str:
+    """That a GPU worked less than half of the time; empty if none did."""
+    shares = [one.gpu_busy for one in observations if one.gpu_busy is not None]
+    # The worst attempt counts: one idle GPU makes the whole comparison doubtful.
+    least = min(shares, default=1.0)
+    if least >= 0.5:
         return ""
-    newest = max(found, key=lambda t: t.number)
-    count = len({(t.origin.run_id, t.origin.task_id, t.origin.map_index) for t in found})
-    which = "1 run teaches nothing and counts" if count == 1 else f"{count:,} runs teach nothing and count"
-    why = newest.observation.bypassed or ""
-    remedy = remedy_of_steps(why)
-    return f"{which} as no saving: {why}. {remedy[0].upper()}{remedy[1:]}."
+    return (
+        f"The GPU worked {share_text(least)} of the time. A GPU that waits draws less power: part "
+        "of what looks cheap here is waiting."
+    )
+
+
+def not_stored(attempts: int) -> str:
+    """That the costs of so many attempts are not yet stored, and when they will be."""
+    which = "The cost of one attempt is"
+    if attempts > 1:
+        which = f"The costs of {attempts} attempts are"
+    return (
+        f"{which} not yet stored in the log: the job's next run stores it, or "
+        "“airflow zeus repair”."
+    )
+
+
+def paused(observation: Observation) -> str:
+    """For how long an attempt stood still; empty if it found no pause."""
+    if not observation.paused_s:
+        return ""
+    pause = time_text(observation.paused_s)
+    # Without a meter the time alone is known.
+    if observation.paused_j is not None:
+        pause += f", which drew {energy_text(observation.paused_j)}"
+    return f"Its training was paused for {pause}: paid for, and not learnt."
 
 
 def start_unseen(trials: Iterable[Trial]) -> str:
-    """That the newest runs were not seen to use the start that they were given, and what to do; empty where one was."""
-    told = sorted((t for t in trials if t.observation.start is not None), key=lambda t: -t.number)
-    whys = [t.observation.reasons.get(WHY_COLD, "") for t in told]
-    unseen = list(takewhile(lambda why: why.startswith(START_UNSEEN), whys))
-    if not unseen:
+    """That the newest runs were not seen to use the start that they had, and the remedy.
+
+    Empty if one of them was.
+    """
+    with_start = [trial for trial in trials if trial.observation.start is not None]
+    runs = set[tuple[str, ...]]()
+    newest_why = ""
+    for trial in sorted(with_start, key=lambda trial: -trial.number):
+        why = trial.observation.reasons.get(WHY_COLD, "")
+        if not why.startswith(START_UNSEEN):
+            break
+        if not runs:
+            newest_why = why
+        runs.add(trial.recurrence)
+    if not runs:
         return ""
-    count = len({t.recurrence for t in told[: len(unseen)]})
-    which = "The newest run counts" if count == 1 else f"The newest {count:,} runs count"
-    return f"{which} as cold, and while that is so no other start is tried: {unseen[0]}."
+    which = "The newest run counts"
+    if len(runs) > 1:
+        which = f"The newest {len(runs):,} runs count"
+    return f"{which} as cold, and while that is so no other start is tried: {newest_why}."
 
 
 def renamed(old: Trial, new: Trial) -> str:
-    """That a new job looks like an older one whose DAG or task was renamed, and how to give it that history."""
-    same_dag = old.origin.dag_id == new.origin.dag_id
-    gone = f"task {old.origin.task_id} has not run since" if same_dag else f"DAG {old.origin.dag_id} is gone"
+    """That a job looks like an older one that was renamed, and how to give it that history."""
+    gone = f"DAG {old.origin.dag_id} is gone"
+    if old.origin.dag_id == new.origin.dag_id:
+        gone = f"task {old.origin.task_id} has not run since"
     rename = "airflow zeus jobs rename"
     name = shlex.quote(new.job_id)
-    free_it = f"{rename} {name} {shlex.quote(new.job_id + '.new')}"  # the runs that it has by now step aside
+    # the runs that it has by now step aside
+    free_it = f"{rename} {name} {shlex.quote(new.job_id + '.new')}"
     return (
-        f"This job looks like {old.job_id} under a new name: {gone}, and its batch sizes and target are the same. "
-        f"If so, this gives it that history: {free_it} && {rename} {shlex.quote(old.job_id)} {name}"
+        f"This job looks like {old.job_id} under a new name: {gone}, and its batch sizes and "
+        f"target are the same. If so, this gives it that history: {free_it} && {rename} "
+        f"{shlex.quote(old.job_id)} {name}"
     )
 
 
 def none_teaches(trials: Iterable[Trial], learn_from: Sequence[str]) -> str:
     """That none of a job's newest runs teaches, in few words."""
     counts = _untaught(trials, learn_from)
-    which = "Its newest run is" if counts.total() == 1 else f"Its newest {counts.total():,} runs are"
+    runs = counts.total()
+    which = "Its newest run is"
+    if runs != 1:
+        which = f"Its newest {runs:,} runs are"
     kinds = sorted(counts)
-    return f"{which} of type {' and '.join(kinds)}, which does not teach. {_remedy(learn_from, kinds)}"
+    remedy = _remedy(learn_from, kinds)
+    return f"{which} of type {' and '.join(kinds)}, which does not teach. {remedy}"
 
 
 def untaught_run(run_type: str, learn_from: Sequence[str]) -> str:
-    """The same of one run; empty where it teaches. ``learn_from``: of the job as it was when the run began."""
+    """The same of one run; empty if it teaches.
+
+    :param learn_from: of the job as it was when the run began.
+    """
     if run_type in learn_from:
         return ""
     return (
-        f"When this run began, runs of type {run_type} did not teach (learn_from: {', '.join(learn_from)}): no batch "
-        f"size was tried in it. {_remedy(learn_from, [run_type])}"
+        f"When this run began, runs of type {run_type} did not teach (learn_from: "
+        f"{', '.join(learn_from)}): no batch size was tried in it. "
+        f"{_remedy(learn_from, [run_type])}"
     )
 
 
 def deadline(trials: Sequence[Trial]) -> str:
-    """The deadline of a run, and by how much it was met or missed; empty where it had none. ``trials``: by number.
+    """The deadline of a run, and by how much it was met or missed; empty if it had none.
 
-    The time of a simulated device runs on its own, so a run ends at the earliest when its figures say so.
+    The time of a simulated device runs on its own, so a run ends at the earliest when its figures
+    say so.
+
+    :param trials: by number.
     """
-    due_s = next((k.finish_by_s for t in reversed(trials) if (k := t.planned.in_time) and k.finish_by_s), None)
+    due_s = None  # of the newest attempt that has one
+    for in_time in filter(None, (trial.planned.in_time for trial in trials)):
+        if in_time.finish_by_s:
+            due_s = in_time.finish_by_s
     if due_s is None:
         return ""
-    by = f"Deadline: {datetime.fromtimestamp(due_s, UTC):%Y-%m-%d %H:%M} UTC"
+    by = f"Deadline: {_minute(due_s)}"
+    # Its lease ran out at some time after it died, so the end in the log is no end of work.
     if trials[-1].state is State.ABANDONED:  # it was closed long after it died, if at all
         return f"{by}. The run died and left no result."
-    if any(t.closed_at is None for t in trials):
+    closed_s = [trial.closed_at for trial in trials if trial.closed_at is not None]
+    # An attempt without an end may still hold the run up.
+    if len(closed_s) < len(trials):
         return f"{by}. The run has not ended."
-    trained_s = sum(t.observation.time_s or 0.0 for t in trials)
-    ended_s = max(max(t.closed_at or 0.0 for t in trials), min(t.opened_at for t in trials) + trained_s)
+    trained_s = sum(trial.observation.time_s or 0.0 for trial in trials)
+    began_s = min(trial.opened_at for trial in trials)
+    ended_s = max(*closed_s, began_s + trained_s)
     if ended_s <= due_s:
         return f"{by}. The run ended {time_text(due_s - ended_s)} before it."
     return f"{by}. The run ended {time_text(ended_s - due_s)} after it."
 
 
+def _minute(moment_s: float) -> str:
+    """A moment [s since the epoch] to the minute."""
+    return f"{datetime.fromtimestamp(moment_s, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def _untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> Counter[str]:
     """How many runs do not teach, by type."""
-    runs = {(t.origin.run_id, t.origin.task_id, t.origin.map_index): t.origin.run_type for t in trials}
-    return Counter(kind for kind in runs.values() if kind not in learn_from)
+    type_of = {}
+    for trial in trials:
+        origin = trial.origin
+        # Attempts and tries of one run count once.
+        type_of[origin.run_id, origin.task_id, origin.map_index] = origin.run_type
+    return Counter(kind for kind in type_of.values() if kind not in learn_from)
 
 
 def _remedy(learn_from: Sequence[str], more: Sequence[str]) -> str:
@@ -196,64 +330,90 @@ def _remedy(learn_from: Sequence[str], more: Sequence[str]) -> str:
 
 
 def shared_job(trials: Iterable[Trial]) -> str:
-    """That map indexes of one task share the job, and how to part them; empty where none does."""
+    """That map indexes of one task share the job, and how to part them; empty if none does."""
     indexes: dict[tuple[str, str], set[int]] = {}
-    for t in trials:
-        if t.origin.map_index >= 0:
-            indexes.setdefault((t.origin.run_id, t.origin.task_id), set()).add(t.origin.map_index)
-    (_, task_id), most = max(indexes.items(), key=lambda each: len(each[1]), default=(("", ""), set()))
-    if len(most) < 2:
+    for trial in trials:
+        origin = trial.origin
+        if origin.map_index >= 0:
+            indexes.setdefault((origin.run_id, origin.task_id), set()).add(origin.map_index)
+    most = 1
+    task = ""
+    for (_, task_id), of_task in indexes.items():
+        if len(of_task) > most:
+            most = len(of_task)
+            task = task_id
+    if most < 2:
         return ""
     return (
-        f"Task {task_id} is mapped, and {len(most):,} map indexes of a run share this job: Zeus learns from all of "
-        'them as from one training. If each has its own data or model, job_id_by="<mapped argument>" on the task makes '
-        "one job for each value."
+        f"Task {task} is mapped, and {most:,} map indexes of a run share this job: Zeus learns "
+        "from all of them as from one training. If each has its own data or model, "
+        'job_id_by="<mapped argument>" on the task makes one job for each value.'
     )
 
 
 @dataclass(frozen=True, slots=True)
 class StartWait:
-    """Until when a task waits for a cheaper start, and why; or that it did not. By its XCom ``zeus_wait``.
+    """Until when a task waits for a cheaper start, and why; or that it did not.
 
-    Any task of a DAG may push such an XCom: what is not of its form is left out.
+    By its XCom ``zeus_wait``. Any task of a DAG may push such an XCom: another form is
+    left out.
     """
 
     until_s: float | None  # s since the epoch; None: it started at once
     why: str
-    trains: str | None = None  # task that trains, where another one waits for it
+    trains: str | None = None  # task that trains, if another one waits for it
 
     @classmethod
     def read(cls, value: object, *, named: bool) -> Self | None:
-        """Read the value of an XCom; None where it is something else.
+        """Read the value of an XCom; None if it is something else.
 
-        :param named: whether the user may see the id of the signal's Connection, which ``why`` does not name.
+        :param named: whether the user may see the id of the signal's Connection, which ``why`` does
+            not name.
         """
         try:
-            data = json.loads(value) if isinstance(value, str) else value
-            if not isinstance(data, dict) or not isinstance(data.get("why"), str):
+            # The table of XComs holds the value, or its JSON as text.
+            if isinstance(value, str):
+                value = json.loads(value)
+            if not isinstance(value, dict) or not isinstance(value.get("why"), str):
                 return None
-            until, trains = data.get("until"), data.get("trains")
-            until_s = None if until is None else datetime.fromisoformat(until).astimezone(UTC).timestamp()
-            trains = truncated(trains, 250) if isinstance(trains, str) else None
-            why, signal = truncated(data["why"], MOST_WHY), data.get("signal")
-            if named and isinstance(signal, str) and signal not in (CARBON, PRICE):
-                why += f" Its signal is Connection {truncated(signal, 250)}."
-            return cls(until_s, why, trains)
+            wait = cls(until_s=None, why=truncated(value["why"], MOST_WHY))
+            if value.get("until") is not None:
+                until = datetime.fromisoformat(value["until"])
+                wait = replace(wait, until_s=until.astimezone(UTC).timestamp())
         except (TypeError, ValueError, OverflowError, RecursionError):
             return None
+        trains = value.get("trains")
+        if isinstance(trains, str):
+            wait = replace(wait, trains=truncated(trains, 250))
+        signal = value.get("signal")
+        # Of the configuration's own signals there is no more to tell.
+        if named and isinstance(signal, str) and signal not in (CARBON, PRICE):
+            why = f"{wait.why} Its signal is Connection {truncated(signal, 250)}."
+            wait = replace(wait, why=why)
+        return wait
 
     def text(self, began_s: float | None) -> str:
         """In a sentence. ``began_s``: when the training began; None: it has not."""
         if self.until_s is None or began_s is None:
             return self.why
-        until = f"{datetime.fromtimestamp(self.until_s, UTC):%Y-%m-%d %H:%M} UTC"
-        began = f"{datetime.fromtimestamp(began_s, UTC):%Y-%m-%d %H:%M} UTC"
-        return f"The start was planned for {until}; it began at {began}. {self.why}"
+        planned = _minute(self.until_s)
+        return f"The start was planned for {planned}; it began at {_minute(began_s)}. {self.why}"
 
 
 def waiting(waits: dict[tuple[str, int], StartWait]) -> str:
-    """What a run waits for, of which no task has begun; empty where none waits."""
-    named = [
-        f"{task_id}{'' if index < 0 else f' [{index}]'}: {wait.why}" for (task_id, index), wait in sorted(waits.items())
-    ]
-    return " ".join(named[:20]) + (f" … and {len(named) - 20} more." if len(named) > 20 else "")
+    """The waits of a run of which no task has begun; empty if none waits."""
+    texts = []
+    for (task_id, index), wait in sorted(waits.items()):
+        if index >= 0:
+            task_id = f"{task_id} [{index}]"
+        texts.append(f"{task_id}: {wait.why}")
+    # A mapped task may have thousands of indexes.
+    if len(texts) > MOST_WAITS:
+        texts[MOST_WAITS:] = [f"… and {len(texts) - MOST_WAITS} more."]
+    return " ".join(texts)
+
+
+def since(begin_s: float) -> str:
+    """The heading of the costs of all tasks of a DAG from a day on [s since the epoch]."""
+    day = datetime.fromtimestamp(begin_s, UTC)
+    return f"All tasks since {day.day} {day:%B %Y} (UTC)"

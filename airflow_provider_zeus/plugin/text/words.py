@@ -11,23 +11,67 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import EXCLUDED, NO_RESULT, TELL_METRIC, WHY_COLD, Phase, State, Trial, TrialKey
-from airflow_provider_zeus.plugin.views.models import Figure, Source
+from airflow_provider_zeus.model.trial import (
+    EXCLUDED,
+    GPU_HIDDEN,
+    NO_RESULT,
+    TELL_METRIC,
+    WHY_COLD,
+    Phase,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.plugin.answer_parts import Figure, Source
 from airflow_provider_zeus.store.base import Unreadable, trial_label
-from airflow_provider_zeus.units import counted, energy_text, share_text, time_text
+from airflow_provider_zeus.units import (
+    ESTIMATE,
+    UNKNOWN,
+    counted,
+    energy_text,
+    epochs_text,
+    share_text,
+    time_text,
+)
 
 SOURCES = {
     "nvml_counter": "GPU counter",
     "nvml_poll": "GPU, polled",
     "rapl": "CPU counter",
     "rapl_share": "CPU, by share",
-    "estimate": "estimate",
+    "estimate": ESTIMATE,
     "simulated": "simulated",
+}
+# the kinds of badges of sources that are no exact measurement, the least exact last
+ESTIMATES = {"rapl_share": "estimate", "estimate": "estimate", "simulated": "simulated"}
+# the meaning of a badge, by its source or its kind
+MEANINGS = {
+    "source": "Measured by the hardware.",
+    "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] "
+    "cpu_watts, by default 7 W for a busy hardware thread. The true value is probably between half "
+    "and twice of it.",
+    "rapl_share": "An estimate: the processors' counters, by this task's share of their time.",
+    "simulated": "No hardware drew this: a model computed it.",
+    "no-source": "Nothing measures energy where these runs trained: time alone is known. To "
+    "measure it, train on a GPU with NVML or a CPU with RAPL; a value of [zeus] cpu_watts gives an "
+    "estimate.",
 }
 
 
+WITHOUT_MODEL = {  # how the sentence on such an end begins
+    State.GIVEN_UP: "It was given up",
+    State.FAILED: "It failed",
+    State.ABANDONED: "It was abandoned",
+}
+
+
+def sentence_case(text: str) -> str:
+    """The same text with a capital letter at its begin."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def energy(energy_j: float, beside_j: float | None = None) -> Figure:
-    """Energy [J] in Wh or kWh, in the unit of what it stands beside; exactly in joules and kilowatt hours."""
+    """Energy [J] in Wh or kWh, in the unit of the energy beside it; exactly in J and kWh."""
     exact = f"{energy_j:,.3f} J = {energy_j / 3.6e6:,.6g} kWh"
     return Figure(value=energy_j, text=energy_text(energy_j, beside_j), exact=exact)
 
@@ -39,7 +83,10 @@ def duration(time_s: float) -> Figure:
 
 def epochs(count: float) -> Figure:
     """Epochs, to a tenth."""
-    return Figure(value=count, text=f"{count:,.1f}".removesuffix(".0"), exact=f"{count:,.4g} epochs")
+    exact = f"{count:,.4g} epochs"
+    if count == 1:
+        exact = "1 epoch"
+    return Figure(value=count, text=f"{count:,.1f}".removesuffix(".0"), exact=exact)
 
 
 def watts(power_w: float) -> Figure:
@@ -53,18 +100,22 @@ def share(of: float) -> Figure:
 
 
 def cost(value: float, unit: str, beside_j: float | None = None) -> Figure:
-    """A cost as energy, in the unit of the energy beside it, or as time where that alone counts."""
+    """A cost as energy, in the unit of the energy beside it, or as time if that alone counts."""
     return duration(value) if unit == "s" else energy(value, beside_j)
 
 
 def size(batch_size: int | None) -> str:
-    """A batch size; a dash where a task was measured alone."""
-    return "–" if batch_size is None else str(batch_size)
+    """A batch size; a dash if a task was measured alone."""
+    if batch_size is None:
+        return UNKNOWN
+    return str(batch_size)
 
 
 def sized(trial: Trial) -> str:
     """The batch size of a trial, in words."""
-    return "measured as it is" if trial.batch_size is None else f"batch size {trial.batch_size}"
+    if trial.batch_size is None:
+        return "measured as it is"
+    return f"batch size {trial.batch_size}"
 
 
 def missing(why: str) -> Figure:
@@ -73,39 +124,49 @@ def missing(why: str) -> Figure:
 
 
 def data_slice(name: str | None) -> str:
-    """The name of a data slice; the end of a data interval, a full timestamp, is cut to a day or a minute (UTC)."""
+    """The name of a data slice.
+
+    The end of a data interval, a full timestamp, is cut to a day or a minute (UTC).
+    """
+    # fromisoformat() would read a week such as "2026-W05" as a day.
+    if name is None or len(name) <= len("2026-01-31"):  # a day or a week that an author named
+        return name or ""
     try:
-        moment = datetime.fromisoformat(name or "").astimezone(UTC)
+        moment = datetime.fromisoformat(name).astimezone(UTC)
     except (ValueError, OverflowError):  # no moment, or none that UTC has
-        return name or ""
-    if len(name or "") <= len("2026-01-31"):  # a day or a week that the DAG's author named
-        return name or ""
-    return f"{moment:%Y-%m-%d}" if (moment.hour, moment.minute) == (0, 0) else f"{moment:%Y-%m-%d %H:%M}"
+        return name
+    return f"{moment:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
 
 
 def source(name: str | None) -> str:
     """The name of an energy source."""
-    return "energy not measured" if name is None else SOURCES.get(name, name)
+    if name is None:
+        return "energy not measured"
+    return SOURCES.get(name, name)
 
 
 def badge(names: Sequence[str | None]) -> Source:
-    """The badge of figures from these sources; its text is empty where nothing was measured yet."""
+    """The badge of figures from these sources; its text is empty if nothing was measured yet.
+
+    It tells the least exact of them.
+    """
     if not names:
         return Source()
-    meaning = {
-        "source": "Measured by the hardware.",
-        "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] cpu_watts.",
-        "rapl_share": "An estimate: the processors' counters, by this task's share of their time.",
-        "simulated": "No hardware drew this: a model computed it.",
-        "no-source": "Nothing measures energy where these runs trained: time alone is known. To measure it, "
-        "train on a GPU with NVML or a CPU with RAPL; [zeus] cpu_watts gives an estimate.",
-    }
-    own = ("estimate", "rapl_share", "simulated")
-    kinds = ["no-source" if n is None else n if n in own else "source" for n in names]
-    kind = next((k for k in ("simulated", "estimate", "rapl_share", "no-source") if k in kinds), "source")
-    different = sorted({source(n) for n in names})
-    drawn = "estimate" if kind == "rapl_share" else kind
-    return Source(name=names[-1], text=" and ".join(different), kind=drawn, why=meaning[kind])
+    badge = Source(
+        name=names[-1],
+        text=" and ".join(sorted({source(name) for name in names})),
+        why=MEANINGS["source"],
+    )
+    # One attempt without a meter makes the whole sum incomplete, so it names the badge.
+    if None in names:
+        badge.kind = "no-source"
+        badge.why = MEANINGS["no-source"]
+    # The least exact source decides: a sum is as doubtful as its worst part.
+    for name, kind in ESTIMATES.items():
+        if name in names:
+            badge.kind = kind
+            badge.why = MEANINGS[name]
+    return badge
 
 
 def settings(live: Mapping[str, Any]) -> list[str]:
@@ -115,30 +176,47 @@ def settings(live: Mapping[str, Any]) -> list[str]:
         if name == "pin_batch_size":
             texts.append(f"batch size pinned to {value}")
         elif name == "pause_exploration":
-            texts += ["exploration paused"] if value else []
+            if value:
+                texts.append("exploration paused")
+        elif name == EXCLUDED and len(value) == 1:
+            texts.append("1 attempt is excluded: its run teaches nothing")
         elif name == EXCLUDED:
-            texts.append(f"trials {', '.join(map(str, value))} are excluded: they teach nothing")
+            texts.append(f"{len(value):,} attempts are excluded: their runs teach nothing")
         elif name == "audit_after":
-            texts.append(f"the default to be measured in the next run after trial {value}")
+            texts.append("the default to be measured in the next run")
         else:
             texts.append(f"{name.replace('_', ' ')} set to {value}")
     return texts
 
 
+def live_settings(live: Mapping[str, Any]) -> list[str]:
+    """The same on a page of its own."""
+    return [f"Live setting: {setting}" for setting in settings(live)]
+
+
 def facts(job: ZeusJob, weights: Weights | None) -> str:
-    """Target, batch sizes and weights of a job, in a line. ``weights`` None: nothing was measured yet."""
-    rule = cost_rule(weights) if weights else f"eta {job.eta:g} (weight of energy against time)"
-    if not job.chooses_size:
-        return f"No batch size is chosen; power limit by {rule}" if job.tries_limits else ""
-    sizes = ", ".join(str(b) for b in job.batch_sizes)
-    return f"Target {job.target} · batch sizes {sizes} (default {job.default_batch_size}) · {rule}"
+    """Target, batch sizes and weights of a job, in a line.
+
+    :param weights: None: nothing was measured yet.
+    """
+    rule = f"eta {job.eta:g} (weight of energy against time)"
+    if weights is not None:
+        rule = cost_rule(weights)
+    if job.chooses_size:
+        sizes = ", ".join(map(str, job.batch_sizes))
+        default = job.default_batch_size
+        return f"Target {job.target} · batch sizes {sizes} (default {default}) · {rule}"
+    if job.tries_limits:
+        return f"No batch size is chosen; power limit by {rule}"
+    return ""
 
 
 def cost_rule(weights: Weights) -> str:
     """How the cost is computed from energy and time (Eq. 2)."""
     if weights.time_alone:
         return "cost = time alone, since nothing measures energy"
-    eta, time = f" (eta {weights.eta:g})", f"time × {weights.max_power_w:,.0f} W"
+    eta = f" (eta {weights.eta:g})"
+    time = f"time × {weights.max_power_w:,.0f} W"
     if weights.eta == 1:
         return f"cost = energy alone{eta}"
     if weights.eta == 0:
@@ -148,96 +226,161 @@ def cost_rule(weights: Weights) -> str:
 
 def state(of: State) -> str:
     """The text of a state; a state that a newer version wrote keeps its own name."""
-    return of.text if of in State else f"{of.value} (unknown here)"
+    if of in State:
+        return of.text
+    return f"{of.value} (unknown here)"
 
 
 def start(trial: Trial) -> str:
-    """The start of an attempt whose job chooses it, such as ``", warm start"``; empty for any other."""
-    taken = trial.observation.start
-    return f", {taken} start" if taken is not None and trial.planned.start is not None else ""
+    """The start of an attempt whose job chooses it, such as ``", warm start"``; else empty."""
+    start = trial.observation.start
+    if start is None or trial.planned.start is None:
+        return ""
+    return f", {start} start"
 
 
 def host(trial: Trial) -> str:
-    """What the host drew beside the GPU; empty where that is not known."""
-    seen = trial.observation
-    if seen.host_j is None:
+    """The energy of the host beside the GPU; empty if that is not known."""
+    observation = trial.observation
+    # The host's draw is never added to the GPU's: the two are measured by different sources.
+    if observation.host_j is None:
         return ""
-    share = ", by the share of their time" if seen.host_source == "rapl_share" else ""
-    drew = f"the host's processors and memory drew {energy_text(seen.host_j)}{share}"
+    drew = f"the host's processors and memory drew {energy_text(observation.host_j)}"
+    if observation.host_source == "rapl_share":
+        drew += ", by the share of their time"
     return f" Beside the GPU, and in no other figure, {drew}."
+
+
+def hidden_gpu(trial: Trial) -> str:
+    """A further sentence on a task that may have used a GPU that its figures lack; else empty."""
+    why = trial.observation.reasons.get(GPU_HIDDEN)
+    if not why:
+        return ""
+    return f" {sentence_case(why)}."
 
 
 def why_cold(trial: Trial) -> str:
     """A further sentence on an attempt that did not take its planned start; empty for any other."""
     why = trial.observation.reasons.get(WHY_COLD)
-    return f" It started cold: {why}." if why else ""
+    if not why:
+        return ""
+    return f" It started cold: {why}."
 
 
 def phase(of: Phase) -> str:
     """The text of a phase; a phase that a newer version wrote keeps its own name."""
-    return of.text if of in Phase else f"{of.value} (unknown here)"
+    if of in Phase:
+        return of.text
+    return f"{of.value} (unknown here)"
 
 
 def left_out(damaged: Sequence[Unreadable]) -> str:
-    """A sentence that names the trials that cannot be read; empty where there are none."""
+    """A sentence that names the rows that cannot be read; empty if there are none."""
     if not damaged:
         return ""
-    shown = ", ".join(map(trial_label, damaged[:5])) + (", …" if len(damaged) > 5 else "")
-    count = counted(len(damaged), "trial")
-    return f"{count} of this log cannot be read: {shown}; see “airflow zeus doctor”."
+    names = _first([trial_label(row) for row in damaged], most=5)
+    count = counted(len(damaged), "attempt")
+    return f"{count} of this log cannot be read: {names}; see “airflow zeus doctor”."
+
+
+def _first(names: Sequence[str], most: int) -> str:
+    """The first names, and that there are more."""
+    shown = list(names[:most])
+    if len(names) > most:
+        shown.append("…")
+    return ", ".join(shown)
 
 
 def without_log(kept: Mapping[TrialKey, tuple[Trial, str]]) -> str:
-    """A sentence about the trials of runs that could not use a log; empty where there are none.
+    """A sentence about the trials of runs that could not use a log; empty if there are none.
 
-    :param kept: trials of pending results, each with its place; those that a log has given a number do not count.
+    :param kept: trials of pending results, each with its place; those that a log has given a number
+        do not count.
     """
-    alone = [(trial, place) for trial, place in kept.values() if trial.number == 0]
-    if not alone:
+    trials = []
+    places = []
+    for trial, place in kept.values():
+        # A number means that a later run has written the row by now.
+        if trial.number == 0:
+            trials.append(trial)
+            places.append(truncated(place, 200))
+    if not trials:
         return ""
-    newest, _ = max(alone, key=lambda each: each[0].opened_at)
-    count = "The cost of 1 run is" if len(alone) == 1 else f"The costs of {len(alone):,} runs are"
-    places = ", ".join(truncated(place, 200) for _, place in alone[:3]) + (", …" if len(alone) > 3 else "")
-    which = f"DAG {newest.origin.dag_id}, task {newest.origin.task_id}"
+    newest = max(trials, key=lambda trial: trial.opened_at)
+    count = "The cost of 1 run is"
+    if len(trials) > 1:
+        count = f"The costs of {len(trials):,} runs are"
+    which = truncated(f"DAG {newest.origin.dag_id}, task {newest.origin.task_id}", 500)
     why = truncated(newest.planned.why, 500)
-    return f"{count} not in this log, which the task could not use ({places}). {truncated(which, 500)}: {why}"
+    return (
+        f"{count} not in this log, which the task could not use ({_first(places, most=3)}). "
+        f"{which}: {why}"
+    )
 
 
 def ended(trial: Trial) -> str:
     """Why an attempt ended, in a sentence."""
-    seen, reason = trial.observation, trial.reason
-    measured = f" with {text}" if (text := metric(trial)) else ""
+    # A newer version of the provider shares the log during an upgrade.
+    if trial.state not in State:
+        return (
+            f"Its state is {state(trial.state)}: upgrade airflow-provider-zeus on the api-server."
+        )
     if trial.state is State.RUNNING:
         return "It is still running."
-    if trial.state is State.CONVERGED:
-        after = "" if seen.epochs is None else f" after {epochs(seen.epochs).text} epochs"
-        return f"It reached its target{after}{measured}."
-    if trial.state is State.EXHAUSTED:
-        return f"It ended below its target{measured}: {reason or 'no epoch was left'}."
-    if trial.state is State.DONE:
-        return f"It was measured as it is{f': {reason}' if reason else ''}."
     if trial.state is State.NO_METRIC:
-        why = f"no result; {TELL_METRIC}" if reason in (None, NO_RESULT) else reason
+        why = f"no result; {TELL_METRIC}"
+        if trial.reason and trial.reason != NO_RESULT:
+            why = trial.reason
         return f"No metric was reported, so whether it reached its target is not known: {why}."
     if trial.state is State.NO_DATA:
-        return f"It had no data: {reason or 'no optimizer step was made'}. The task's return value was kept."
+        why = trial.reason or "no optimizer step was made"
+        return f"It had no data: {why}. The task's return value was kept."
+    if trial.state is State.DONE:
+        return _done(trial)
+    begin = WITHOUT_MODEL.get(trial.state)
+    if begin is None:
+        return _with_result(trial)
+    return f"{begin}: {trial.reason or 'no reason was recorded'}."
+
+
+def _done(trial: Trial) -> str:
+    did = "It was measured as it is"
+    if trial.spec.get("mode") == "optimize":
+        did = "It trained, and its power limit was tuned"
+    return f"{': '.join(filter(None, (did, trial.reason)))}."
+
+
+def _with_result(trial: Trial) -> str:
+    """Why an attempt that left a model, or needed none, ended, with the metric that it reported."""
+    result = metric(trial)
+    if result:
+        result = f" with {result}"
     if trial.state is State.NOT_NEEDED:
-        return f"It trained nothing: the model of an earlier run is still good{measured}."
-    if trial.state not in State:
-        return f"Its state is {state(trial.state)}: upgrade airflow-provider-zeus on the api-server."
-    head = {State.GIVEN_UP: "It was given up", State.FAILED: "It failed"}.get(trial.state, "It was abandoned")
-    return f"{head}: {reason or 'no reason was recorded'}."
+        return f"It trained nothing: the model of an earlier run is still good{result}."
+    if trial.state is State.EXHAUSTED:
+        return f"It ended below its target{result}: {trial.reason or 'no epoch was left'}."
+    after = ""
+    if trial.observation.epochs is not None:
+        after = f" after {epochs_text(trial.observation.epochs)}"
+    return f"It reached its target{after}{result}."
 
 
 def metric(trial: Trial) -> str:
-    """The metric of an attempt and its target; empty where it has reported none."""
-    seen = trial.observation
-    if seen.metric is None:
+    """The metric of an attempt and its target; empty if it has reported none."""
+    observation = trial.observation
+    if observation.metric is None:
         return ""
     try:
         target = Target.parse(trial.spec.get("target"))
+    # Another version wrote the target: the metric's own name is not known then.
     except JobSpecError:
-        return f"metric {seen.metric:.4g}"
-    value = target.value if seen.target_value is None else seen.target_value
-    wanted = "" if value is None else f" (target: {'at least' if target.higher_is_better else 'at most'} {value:.4g})"
-    return f"{target.metric} {seen.metric:.4g}{wanted}"
+        return f"metric {observation.metric:.4g}"
+    text = f"{target.metric} {observation.metric:.4g}"
+    # A target of "runtime" has its value in the observation alone.
+    aim = observation.target_value
+    if aim is None:
+        aim = target.value
+    if aim is None:
+        return text
+    at = "at least" if target.higher_is_better else "at most"
+    return f"{text} (target: {at} {aim:.4g})"

@@ -1,4 +1,4 @@
-"""What the tab of a DAG is made of: the runs of one job, and what its log teaches. Pure."""
+"""The tab of a DAG: the runs of one job, and the lessons of its log. Pure."""
 
 from __future__ import annotations
 
@@ -6,24 +6,36 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from airflow_provider_zeus.model.cost import weights_of
+from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, TrialKey
+from airflow_provider_zeus.plugin.answer_parts import (
+    AlertRow,
+    Answer,
+    Chart,
+    RunRow,
+    Sentence,
+    Table,
+)
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.charts.dag_belief import belief_chart, service
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
 from airflow_provider_zeus.plugin.charts.dag_front import front_chart
+from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
+from airflow_provider_zeus.plugin.charts.run_axis import run_key
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
-from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
+from airflow_provider_zeus.plugin.text.factors import Factors
+from airflow_provider_zeus.plugin.text.saved_text import Outcome, ShownSaving
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis, job_today, run_key
-from airflow_provider_zeus.plugin.views.factors import Factors
-from airflow_provider_zeus.plugin.views.models import AlertRow, Answer, Chart, RunRow, Sentence, Table
+from airflow_provider_zeus.plugin.views.job_analysis import JobAnalysis, job_today
+from airflow_provider_zeus.reports.baseline import BestFixed
 from airflow_provider_zeus.reports.belief_table import belief_table
+from airflow_provider_zeus.reports.job_remarks import bypassed
 from airflow_provider_zeus.reports.levers import Lever
+from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.reports.schedule_shift import schedule_shift
 from airflow_provider_zeus.reports.worth import worth
 from airflow_provider_zeus.signals.series import PRICE, Series
@@ -31,19 +43,20 @@ from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import counted
 
 NO_JOB = (
-    "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with @task.zeus(ZeusJob(...)) is "
-    "one; what it costs is shown here from its first run on."
+    "This DAG has no Zeus job in the log of Connection zeus_default. A task decorated with "
+    "@task.zeus(ZeusJob(...)) is one; what it costs is shown here from its first run on."
 )
 
 
 @dataclass(frozen=True)
 class JobRuns:
-    """What the quick blocks of the tab are made of.
+    """The quick blocks of the tab.
 
-    :param trials: of the newest runs: of one more than ``limit`` where there are older ones than the table shows.
+    :param trials: of the newest runs: of one more than ``limit`` if there are older ones than the
+        table shows.
     :param pending: trials whose cost is not yet stored.
     :param alerts: the events of the DAG that hold.
-    :param remarks: what changed about the job, in sentences.
+    :param remarks: changes of the job, in sentences.
     """
 
     trials: Sequence[Trial]
@@ -62,7 +75,13 @@ class JobRuns:
     def facts(self) -> str:
         """Target and weights of the job, in a line."""
         measured = [t.observation for t in self.trials if t.observation.time_s is not None]
-        return words.facts(self.job, weights_of(self.job, measured[-1]) if measured else None)
+        weights = weights_of(self.job, measured[-1]) if measured else None
+        return words.facts(self.job, weights)
+
+    @property
+    def settings(self) -> list[str]:
+        """Live settings, a text for each."""
+        return words.live_settings(self.live)
 
     @property
     def more(self) -> bool:
@@ -72,175 +91,322 @@ class JobRuns:
     @cached_property
     def rows(self) -> list[RunRow]:
         """The runs of the table, newest first."""
+        # Costed with today's eta, so that old runs compare with new ones.
         rows = costs.rows_of(self.trials, self.job, self.pending)
         if not self.more:
             return rows
-        newest = {t.origin.run_id: t.number for t in sorted(self.trials, key=lambda t: t.number)}
-        oldest = min(newest, key=newest.__getitem__)  # the run whose newest trial is the oldest
-        return [r for r in rows if r.run_id != oldest]
+        # One run more than the table shows was read: the one whose newest trial is the oldest.
+        newest: dict[str, int] = {}
+        for trial in self.trials:
+            run_id = trial.origin.run_id
+            newest[run_id] = max(trial.number, newest.get(run_id, trial.number))
+        # Which run is the oldest is decided as the store decides it: by its newest trial.
+        oldest_run = min(newest, key=newest.__getitem__)
+        return [row for row in rows if row.run_id != oldest_run]
 
 
 @dataclass(frozen=True)
 class JobLog:
-    """What the slow blocks of the tab are made of: the newest runs, and what the log teaches of them.
+    """The slow blocks of the tab: the newest runs, and their lessons.
 
     :param hours: prices and carbon intensities of the newest days, by Connection.
     :param more: the log holds older runs than these.
     """
 
     trials: Sequence[Trial]
-    known: JobAnalysis
+    analysis: JobAnalysis
     factors: Factors
     hours: Mapping[str, Series]
     more: bool
 
     @cached_property
     def rows(self) -> list[RunRow]:
-        """What each run cost, newest first."""
-        return costs.rows_of(self.trials, self.known.log.job)
+        """The cost of each run, newest first."""
+        return costs.rows_of(self.trials, self.analysis.log.job)
 
     @property
     def sentence(self) -> Sentence:
-        """What the runs cost and saved and what comes next."""
-        known = self.known
-        return headline.sentence(known.saving, known.next_run, known.source, known.weights, all_of=not self.more)
+        """Cost and saving of the runs, and the next run."""
+        analysis = self.analysis
+        return headline.sentence(
+            analysis.saving,
+            analysis.next_run,
+            analysis.source,
+            weights=analysis.weights,
+            all_of=not self.more,
+        )
+
+    @property
+    def state(self) -> str:
+        """The reason that keeps the page from telling more, with its remedy."""
+        analysis = self.analysis
+        return headline.odd_state(analysis.saving, analysis.next_run, analysis.source)
 
     @property
     def headline(self) -> list[Answer]:
-        """The same in figures."""
-        known = self.known
-        log = known.saving, known.next_run, self.told, known.weights, known.source, self.factors
-        return headline.of_job(*log, all_of=not self.more)
+        """The sentence in figures."""
+        analysis = self.analysis
+        return headline.of_job(
+            analysis.saving,
+            analysis.next_run,
+            self.shown_savings,
+            weights=analysis.weights,
+            source=analysis.source,
+            factors=self.factors,
+            all_of=not self.more,
+        )
 
     @cached_property
-    def told(self) -> list[Told]:
-        """What the runs saved, of each kind."""
-        known = self.known
-        runs = [step.run for step in known.saving.steps]
-        return headline.told_of(known.saving, runs, known.source, self.factors)
+    def shown_savings(self) -> list[ShownSaving]:
+        """The savings of the runs, of each kind."""
+        saving = self.analysis.saving
+        runs = [step.run for step in saving.steps]
+        return headline.shown_savings(saving, runs, self.analysis.source, factors=self.factors)
+
+    @property
+    def paid(self) -> str:
+        """When the savings made up for the cost of exploration."""
+        return saved_text.paid_off(self.analysis.saving, all_of=not self.more)
 
     @property
     def levers(self) -> Table | None:
-        """What the batch size saved and what the power limit, in each unit."""
-        by = {weights: self.known.levers_by(weights) for weights in {told.weights for told in self.told}}
-        return lever_table([(told, by[told.weights]) for told in self.told])
+        """The savings by the batch size and by the power limit, in each unit."""
+        levers_by: dict[Weights, Sequence[Lever]] = {}
+        columns = []
+        for shown in self.shown_savings:
+            # Energy and carbon have the same weights; each call draws its samples anew.
+            if shown.weights not in levers_by:
+                levers_by[shown.weights] = self.analysis.levers_by(shown.weights)
+            columns.append(LeverColumn(shown, levers_by[shown.weights]))
+        return lever_table(columns)
+
+    @property
+    def saved(self) -> Chart:
+        """The chart of the sum saved."""
+        return saved_chart(self.analysis.saving, self.rows, self.analysis.weights)
 
     @property
     def worth(self) -> str:
-        """What the last retrainings bought; empty where nothing tells it."""
-        found = worth(self.known.log, self.known.log.belief().changes)
-        if isinstance(found, str):
-            return f"The guard of the quality in service is off: {found}." if self.known.log.job.chooses_start else ""
-        levers = "retrain_every and run.still_good() are yours to set (docs/whether.md)."
-        return f"{found.said()} {levers}"
+        """The gain of the last retrainings; empty if nothing tells it."""
+        log = self.analysis.log
+        bought = worth(log, log.belief().changes)
+        if not isinstance(bought, str):
+            return (
+                f"{bought.said()} retrain_every and run.still_good() are yours to set "
+                "(docs/levers/whether.md)."
+            )
+        # Only such a job has a guard that this would explain.
+        if log.job.chooses_start:
+            return f"The guard of the quality in service is off: {bought}."
+        return ""
 
     @property
     def service(self) -> Chart | None:
-        """How well models served, by where their trainings started; None for a job that chooses no start."""
-        job, served = self.known.log.job, self.known.log.belief().served
-        return service(served) if job.chooses_start and served else None
+        """How well models served, by the start of their trainings.
+
+        None for a job that chooses no start.
+        """
+        log = self.analysis.log
+        served = log.belief().served
+        if not served or not log.job.chooses_start:
+            return None
+        return service(served)
+
+    @property
+    def why(self) -> str:
+        """The reason for the next run."""
+        first, *_ = self.analysis.next_run.attempts
+        return f"The next run: {first.why}"
+
+    @property
+    def shift(self) -> str:
+        """Cost and emission at another hour of the day."""
+        return shifts(self.analysis.log.of_target().here(), self.factors, self.hours)
+
+    @property
+    def whose(self) -> str:
+        """The device of all figures."""
+        return self.analysis.device
 
     @property
     def gaps(self) -> list[str]:
-        """What the runs are, and what the figures leave out."""
-        trials, learn_from = self.trials, self.known.log.job.learn_from
-        taught = run_notes.bypassed(trials), run_notes.start_unseen(trials)
-        notes = (*taught, run_notes.shared_job(trials), run_notes.untaught(trials, learn_from))
-        left_out = [f"Left out: {counted(n, 'trial')} {why}." for why, n in self.known.saving.left_out.items()]
-        return [*filter(None, (run_notes.OLDER * self.more, *notes)), *left_out]
+        """The gaps in the figures."""
+        trials = self.trials
+        notes = [
+            bypassed(trials),
+            run_notes.start_unseen(trials),
+            run_notes.shared_job(trials),
+            run_notes.untaught(trials, self.analysis.log.job.learn_from),
+        ]
+        if self.more:
+            notes.insert(0, run_notes.OLDER)
+        for why, attempts in self.analysis.saving.left_out.items():
+            notes.append(f"Left out: {counted(attempts, 'attempt')} {why}.")
+        return list(filter(None, notes))
 
     @property
     def cost(self) -> Chart:
-        """The chart of what each run cost."""
-        known = self.known
+        """The chart of the cost of each run."""
+        analysis = self.analysis
         return dag_charts.cost_chart(
-            self.rows, known.weights, lines(known, self.rows), known.marks, known.saving.default_now
+            self.rows,
+            analysis.weights,
+            curves=lines(analysis, self.rows),
+            breaks=analysis.marks,
+            whole=analysis.saving.default_now,
         )
 
     @property
     def belief(self) -> Chart:
-        """The chart of what is believed of each batch size."""
-        log, known = self.known.log, self.known
-        table = belief_table(log, profiles=known.profiles, hardness=known.hardness, decided=known.decided)
-        return belief_chart(table, known.weights)
+        """The chart of the belief of each batch size."""
+        analysis = self.analysis
+        table = belief_table(
+            analysis.log,
+            profiles=analysis.profiles,
+            hardness=analysis.hardness,
+            decided=analysis.decided,
+        )
+        return belief_chart(table, analysis.weights)
 
     @property
     def front(self) -> Chart | None:
-        """The chart of energy against time; None if nothing measures energy, or no run reached the target."""
-        points = self.known.front()
+        """The chart of energy against time.
+
+        None if nothing measures energy, or no run reached the target.
+        """
+        # Without energy there is no second axis.
+        points = self.analysis.front()
         if not points:
             return None
-        return front_chart(points, self.known.weights, self.known.choices())
+        return front_chart(points, self.analysis.weights, self.analysis.choices())
 
 
 def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series]) -> str:
-    """What another hour of the day would have cost and emitted, in sentences: by ``[zeus] tariff``, else ``hours``."""
-    runs, by = list(trials), dict[str, Tariff | Series](hours)
-    if factors.tariff:  # it counts where no service prices the hours
-        by = {name: s for name, s in hours.items() if s.source != "tariff"}
-        if all(s.unit.goal != PRICE for s in by.values()):
-            by = {"[zeus] tariff": factors.tariff, **by}
-    found = (headline.shift(schedule_shift(runs, s, factors.pue or 1.0), s, name) for name, s in by.items())
-    return " ".join(filter(None, found))
+    """Cost and emission at another hour of the day, in sentences.
 
-
-def lines(known: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
-    """What each run would have cost with the default, and with the batch size that runs now."""
-    shown = dag_charts.charted(rows)
-    if not shown or shown[-1].unit != known.weights.unit:
-        return []
-    steps = known.saving.steps
-    default = {run_key(s.run.trials[-1]): s.baseline for s in steps if s.baseline.value is not None and s.run.kept}
-    found = [ComparisonCurve(saved_text.against(known.saving.default_batch_size), default)]
-    full_w, best = known.saving.full_power_w or math.inf, known.saving.best
-    is_default = best and best.batch_size == known.saving.default_batch_size and (best.limit_w or full_w) >= full_w
-    if best is not None and not is_default:
-        runs = [s.run for s in steps]
-        cost_of = [best.run(r.trials[0].recurrence, r.samples_per_epoch, known.weights) for r in runs]
-        costs_of = [(run_key(r.trials[-1]), Estimate(v)) for r, v in zip(runs, cost_of, strict=True) if v is not None]
-        at = "" if best.limit_w is None else f" at {best.limit_w:,.0f} W"
-        found.append(ComparisonCurve(f"always {best.batch_size}{at}", dict(costs_of), dash="dotted"))
-    return found
-
-
-def lever_table(columns: Sequence[tuple[Told, Sequence[Lever]]]) -> Table | None:
-    """A row for each lever and one for their sum; None where nothing was saved or lost, or none of it is known.
-
-    A column of which nothing is known is left out.
-
-    :param columns: what was saved in all, and of that by each lever, in the unit of its weights.
+    :param hours: count instead of ``[zeus] tariff`` if they have prices.
     """
-    if not any(told.start or any(lever.saved.value for lever in levers) for told, levers in columns):
+    runs = list(trials)
+    by = dict[str, Tariff | Series](hours)
+    if factors.tariff:
+        by = {name: series for name, series in hours.items() if series.source != "tariff"}
+        # Real prices of a Connection come before a tariff that somebody wrote down.
+        if all(series.unit.goal != PRICE for series in by.values()):
+            by = {"[zeus] tariff": factors.tariff, **by}
+    sentences = []
+    for name, series in by.items():
+        best = schedule_shift(runs, series, factors.pue or 1.0)
+        sentences.append(headline.shift(best, series, name))
+    return " ".join(filter(None, sentences))
+
+
+def lines(analysis: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve]:
+    """The cost of each run with the default, and with the batch size that runs now."""
+    shown = dag_charts.charted(rows)
+    # Lines in joules beside runs in seconds would mean nothing.
+    if not shown or shown[-1].unit != analysis.weights.unit:
+        return []
+    saving = analysis.saving
+    default = {}
+    for step in saving.steps:
+        # A run that left no model has no counterpart at the default.
+        if step.run.kept and step.baseline.value is not None:
+            # By the attempt that left the model: it is the one whose row is drawn.
+            default[run_key(step.run.trials[-1])] = step.baseline
+    against = saved_text.against(saving.default_batch_size)
+    curves = [ComparisonCurve(against, default)]
+    if saving.best is not None and not _is_default(saving, saving.best):
+        curves.append(_best_curve(saving, saving.best, analysis.weights))
+    return curves
+
+
+def _is_default(saving: Savings, best: BestFixed) -> bool:
+    """Whether the present choice is the default at full power."""
+    if best.batch_size != saving.default_batch_size:
+        return False
+    # A device without limits always has full power.
+    if not best.limit_w:
+        return True
+    return best.limit_w >= (saving.full_power_w or math.inf)
+
+
+def _best_curve(saving: Savings, best: BestFixed, weights: Weights) -> ComparisonCurve:
+    costs_of = {}
+    for step in saving.steps:
+        first = step.run.trials[0]
+        cost = best.run(first.recurrence, step.run.samples_per_epoch, weights)
+        if cost is not None:
+            costs_of[run_key(step.run.trials[-1])] = Estimate(cost)
+    name = f"always {best.batch_size}"
+    if best.limit_w is not None:
+        name += f" at {best.limit_w:,.0f} W"
+    return ComparisonCurve(name, costs_of, dash="dotted")
+
+
+class LeverColumn(NamedTuple):
+    """A saving in all, and by each lever, in the unit of its weights."""
+
+    total: ShownSaving
+    levers: Sequence[Lever]
+
+    def cells(self, *, with_start: bool) -> list[str]:
+        """By each lever, by waiting for a cheaper start, and together."""
+        total = self.total
+        savings = [lever.saved.times(total.factor) for lever in self.levers]
+        if with_start:
+            savings.append(Estimate(total.start, total.start, total.start))
+        return [_cell(saved, total) for saved in (*savings, total.saved)]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no lever saved or lost anything, as far as is known."""
+        return not self.total.start and not any(lever.saved.value for lever in self.levers)
+
+
+def lever_table(columns: Sequence[LeverColumn]) -> Table | None:
+    """A row for each lever and one for their sum.
+
+    None if nothing was saved or lost, or none of it is known. A column of which nothing is known is
+    left out.
+    """
+    if all(column.is_empty for column in columns):
         return None
-    names = [lever.name for lever in columns[0][1]]
-    rows = [
-        [name, *(_cell(levers[i].saved.times(told.factor), told) for told, levers in columns)]
-        for i, name in enumerate(names)
-    ]
-    if any(told.start for told, _ in columns):
-        rows.append(["Start", *(_cell(Estimate(told.start, told.start, told.start), told) for told, _ in columns)])
-    rows.append(["Together", *(_cell(told.saved, told) for told, _ in columns)])
-    heads = ["", *(told.name for told, _ in columns)]
-    known = [i for i in range(len(heads)) if i == 0 or not all(row[i].startswith("not known") for row in rows)]
+    first, *_ = columns
+    with_start = any(column.total.start for column in columns)
+    names = [lever.name for lever in first.levers]
+    if with_start:
+        names.append("Start")
+    heads = [""]
+    cells = [[*names, "Together"]]
+    for column in columns:
+        of_column = column.cells(with_start=with_start)
+        # A column of reasons alone would push the figures off the screen.
+        if not all(cell.startswith("not known") for cell in of_column):
+            heads.append(column.total.name)
+            cells.append(of_column)
     return Table(
         caption="What saved it",
-        columns=[heads[i] for i in known],
-        numeric=[i > 0 for i in known],
-        rows=[[row[i] for i in known] for row in rows],
+        columns=heads,
+        numeric=[bool(head) for head in heads],
+        rows=[list(row) for row in zip(*cells, strict=True)],
     )
 
 
-def _cell(saved: Estimate, told: Told) -> str:
-    def text(amount: float) -> str:
-        return told.figure(amount).text
-
+def _cell(saved: Estimate, shown: ShownSaving) -> str:
+    text = shown.text
     if saved.value is None:
         return f"not known: {saved.reason}"
-    if saved.value == 0 == saved.low == saved.high:
+    # Exactly nothing is known better than an interval around 0.
+    if saved.value == saved.low == saved.high == 0:
         return "0"
-    found = Outcome.of(saved.value, saved, text)
-    if found.kind == "even":
-        return f"not clear yet: {text(abs(saved.low or 0.0))} lost to {text(saved.high or 0.0)} saved"
-    ends = sorted((abs(saved.low or 0.0), abs(saved.high or 0.0)))
-    between = "" if text(ends[0]) == text(ends[1]) else f" ({text(ends[0])} to {text(ends[1])})"
-    return f"{found.verb} {found.amount}{between}"
+    outcome = Outcome.of(saved.value, saved, text)
+    lower = text(abs(saved.low or 0.0))
+    upper = text(abs(saved.high or 0.0))
+    if not outcome.is_clear:
+        return f"not clear yet: {lower} lost to {upper} saved"
+    amount = f"{outcome.verb} {outcome.amount}"
+    if lower == upper:
+        return amount
+    if outcome.verb == "lost":
+        return f"{amount} ({upper} to {lower})"
+    return f"{amount} ({lower} to {upper})"

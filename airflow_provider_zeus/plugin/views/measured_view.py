@@ -1,4 +1,4 @@
-"""What the tab of a DAG is made of whose job chooses no batch size: its tasks are measured as they are. Pure."""
+"""The tab of a DAG whose job chooses no batch size. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,35 @@ from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
+from airflow_provider_zeus.plugin.answer_parts import (
+    Answer,
+    Chart,
+    RunRow,
+    Sentence,
+    Source,
+    Tile,
+    Verdict,
+)
+from airflow_provider_zeus.plugin.charts.dag_charts import cost_chart
 from airflow_provider_zeus.plugin.text import headline, run_notes, saved_text, words
-from airflow_provider_zeus.plugin.text.saved_text import Outcome, Told
+from airflow_provider_zeus.plugin.text.factors import Factors
+from airflow_provider_zeus.plugin.text.saved_text import Outcome, ShownSaving, Took
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.factors import Factors
-from airflow_provider_zeus.plugin.views.models import Answer, RunRow, Sentence, Source, Tile
 from airflow_provider_zeus.reports.baseline import Saved
 from airflow_provider_zeus.reports.dataset import ENERGY, gpu_s_of, total
-from airflow_provider_zeus.reports.limit_profiles import SAME_W, LimitSaving, limit_saving, same_limit
+from airflow_provider_zeus.reports.limit_profiles import (
+    SAME_W,
+    LimitSaving,
+    limit_saving,
+    same_limit,
+)
+from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.units import counted
 
 
 @dataclass(frozen=True)
 class MeasuredLog:
-    """What the slow blocks are made of: the newest runs.
+    """The slow blocks: the newest runs.
 
     :param more: the log holds older runs than these.
     :param profile: of their power limits, on the newest device.
@@ -39,196 +54,300 @@ class MeasuredLog:
 
     @cached_property
     def rows(self) -> list[RunRow]:
-        """What each run took, newest first."""
+        """The figures of each run, newest first."""
         return costs.rows_of(self.trials, self.job)
 
     @cached_property
     def ended(self) -> list[Trial]:
         """The attempts that ended on the newest source: sources are never added."""
-        found = [t for t in self.trials if t.state is not State.RUNNING and t.observation.time_s is not None]
-        return [t for t in found if t.observation.energy_source == found[-1].observation.energy_source]
+        ended = self._of_any_source
+        if not ended:
+            return []
+        # A new device may have another meter, whose figures do not add to the old one's.
+        newest = ended[-1].observation.energy_source
+        return [trial for trial in ended if trial.observation.energy_source == newest]
+
+    @property
+    def _of_any_source(self) -> list[Trial]:
+        measured = [trial for trial in self.trials if trial.observation.time_s is not None]
+        return [trial for trial in measured if trial.state is not State.RUNNING]
+
+    @property
+    def newest(self) -> Observation:
+        """The figures of the newest of them; there is one."""
+        return self.ended[-1].observation
 
     @property
     def source(self) -> Source:
         """The badge of the figures."""
-        return words.badge([self.ended[-1].observation.energy_source] if self.ended else [])
+        return words.badge([self.newest.energy_source] if self.ended else [])
 
     @cached_property
     def limit(self) -> LimitSaving | None:
-        """What the power limit saved on the newest device; None where no profile tells it."""
-        seen = [t.observation for t in self.ended]
-        return limit_saving([o for o in seen if o.where == seen[-1].where], self.profile)
+        """The saving by the power limit on the newest device; None if no profile tells it."""
+        observations = [trial.observation for trial in self.ended]
+        # A profile holds for one device: limits of another one save something else.
+        here = [of for of in observations if of.where == self.newest.where]
+        return limit_saving(here, self.profile)
 
     @property
     def sentence(self) -> Sentence:
-        """What the runs took, and what the power limit saved."""
+        """The cost of the runs, and the saving by the power limit."""
         if not self.ended:
             return Sentence(text=headline.NO_RUN)
-        energy_j, time_s, runs = self.sums
-        saved = limit_sentence(self.limit, self.weights) or nothing_saved(self.job, self.ended[-1].observation)
-        text = (
-            f"{'The newest ' * self.more}{counted(runs, 'run')} cost {headline.took_text(energy_j, time_s)}. "
-            f"{saved}.\n{headline.NEXT}: {self.comes_next}."
+        spent = RunsSpent.of(self.ended)
+        saved = limit_sentence(self.limit, self.weights)
+        if not saved:
+            saved = nothing_saved(self.job, self.newest)
+        count = counted(spent.runs, "run")
+        if self.more:
+            count = f"The newest {count}"
+        intervals = []
+        # The sentence itself is short: the intervals stand on its hover.
+        if self.limit is not None:
+            for name, of in limit_kinds(self.limit).items():
+                if of.saved.value is not None:
+                    intervals.append(f"{name} {Outcome.of_cost(of).text}")
+        return Sentence(
+            text=f"{count} cost {spent.took.text}. {saved}.\n{headline.NEXT}: {self.comes_next}.",
+            sure=saved_text.how_sure(saved),
+            exact=words.sentence_case("; ".join(intervals)),
+            source=self.source,
         )
-        kinds = limit_kinds(self.limit).items() if self.limit else ()
-        exact = "; ".join(f"{name} {Outcome.of_cost(of).text}" for name, of in kinds if of.saved.value is not None)
-        exact = f"{exact[:1].upper()}{exact[1:]}"
-        return Sentence(text=text, sure=saved_text.how_sure(saved), exact=exact, source=self.source)
 
     @property
     def comes_next(self) -> str:
-        """The next run, in a sentence's middle; empty where none has ended."""
+        """The next run, in a sentence's middle; empty if none has ended."""
         if not self.ended:
             return ""
-        energy_j, time_s, runs = taken(self.alike)
-        each = headline.took_text(None if energy_j is None else energy_j / runs, time_s / runs)
-        return f"{self.at}about {each}"
+        about = f"about {RunsSpent.of(self.alike).mean.text}"
+        return ", ".join(filter(None, (self.at_limit, about)))
 
     @cached_property
     def alike(self) -> list[Trial]:
-        """The attempts that had the power limit of the newest one, where the job tunes it: what a further one takes."""
-        limit_w = self.ended[-1].observation.power_limit_w
-        return [t for t in self.ended if not self.job.tries_limits or same_limit(t.observation.power_limit_w, limit_w)]
+        """The attempts that tell the cost of a further one.
+
+        If the job tunes a power limit, they are those at the limit of the newest one.
+        """
+        # Without a limit of ours all runs are alike.
+        if not self.job.tries_limits:
+            return self.ended
+        limit_w = self.newest.power_limit_w
+        return [t for t in self.ended if same_limit(t.observation.power_limit_w, limit_w)]
 
     @property
     def weights(self) -> Weights:
-        """Of energy and time, on the device of the newest run; where none has ended, of energy alone."""
-        return weights_of(self.job, self.ended[-1].observation) if self.ended else ENERGY
-
-    @cached_property
-    def sums(self) -> tuple[float | None, float, int]:
-        """Energy [J] and time [s] of the runs, and how many they are."""
-        return taken(self.ended)
+        """Of energy and time, on the newest run's device; if none has ended, of energy alone."""
+        if not self.ended:
+            return ENERGY
+        return weights_of(self.job, self.newest)
 
     @property
-    def at(self) -> str:
-        """The power limit that the newest run had, where the job tunes it, before what such a run takes."""
-        newest = self.ended[-1].observation
-        if not self.job.tries_limits or newest.power_limit_w is None:
+    def at_limit(self) -> str:
+        """The power limit that the newest run had; empty if the job tunes none."""
+        limit_w = self.newest.power_limit_w
+        if limit_w is None or not self.job.tries_limits:
             return ""
-        full_w = (newest.max_power_w or math.inf) / (newest.device_count or 1)
-        limit = words.watts(newest.power_limit_w).text
-        return f"at full power ({limit}), " if newest.power_limit_w >= full_w - SAME_W else f"at {limit}, "
+        # The limit is of one GPU, the maximum of all of them together.
+        full_w = (self.newest.max_power_w or math.inf) / (self.newest.device_count or 1)
+        limit = words.watts(limit_w).text
+        if limit_w >= full_w - SAME_W:
+            return f"at full power ({limit})"
+        return f"at {limit}"
 
     @property
     def state(self) -> str:
-        """What keeps the page from telling more, with its remedy."""
-        return self.source.why if self.source.kind == "no-source" else ""
+        """The reason that keeps the page from telling more, with its remedy."""
+        if self.source.kind != "no-source":
+            return ""
+        return self.source.why
+
+    @property
+    def cost(self) -> Chart:
+        """The chart of the cost of each run."""
+        return cost_chart(self.rows, self.weights)
+
+    @property
+    def rung(self) -> str:
+        """The next step for the job; empty if the state names one that comes first."""
+        if self.state:
+            return ""
+        return next_rung(self.job)
 
     @property
     def headline(self) -> list[Answer]:
-        """What the runs took, what the power limit saved, and what a further run takes."""
+        """The cost of the runs, the saving by the power limit, and the cost of a further run."""
         if not self.ended:
             return []
-        seen, source = [t.observation for t in self.ended], self.source
-        factors = self.factors.at_the_time(seen)
+        factors = self.factors.at_the_time([trial.observation for trial in self.ended])
 
-        def tiles(trials: Sequence[Trial], by: int = 1) -> list[Tile]:
-            energy_j, time_s, _ = taken(trials)
-            gpu_s = gpu_s_of(t.observation for t in trials)
-            each_j = None if energy_j is None else energy_j / by
-            return headline.spent_tiles(each_j, time_s / by, gpu_s / by, source, factors)
+        def tiles(took: Took, gpu_s: float) -> list[Tile]:
+            return headline.spent_tiles(took, gpu_s, self.source, factors)
 
+        spent = RunsSpent.of(self.ended)
+        alike = RunsSpent.of(self.alike)
+        about = "as the runs so far"
+        if self.at_limit:
+            about = f"{self.at_limit}, {about}"
+            if len(self.alike) < len(self.ended):
+                about = f"as those {self.at_limit}"
         return [
             Answer(
                 question=headline.COST,
-                about=f"of {counted(self.sums[2], 'run')}",
-                figures=tiles(self.ended),
+                about=f"of {counted(spent.runs, 'run')}",
+                figures=tiles(spent.took, spent.gpu_s),
             ),
             *saved_by_limit(self.limit, self.weights),
             Answer(
                 question=headline.NEXT,
-                about=f"as those {self.at[:-2]}"
-                if self.at and len(self.alike) < len(seen)
-                else f"{self.at}as the runs so far",
-                figures=[*tiles(self.alike, taken(self.alike)[2]), *use_tiles([t.observation for t in self.alike])],
+                about=about,
+                figures=[
+                    *tiles(alike.mean, alike.gpu_s / alike.runs),
+                    *use_tiles([trial.observation for trial in self.alike]),
+                ],
             ),
         ]
 
     @property
     def gaps(self) -> list[str]:
-        """What the runs are, and what the figures leave out."""
-        others = sum(t.observation.time_s is not None and t.state is not State.RUNNING for t in self.trials)
-        others -= len(self.ended)
-        left = f"Left out: {counted(others, 'trial')} of another energy source." if others else ""
-        return [*filter(None, (run_notes.OLDER * self.more, left, run_notes.shared_job(self.trials)))]
+        """The gaps in the figures."""
+        notes = []
+        if self.more:
+            notes.append(run_notes.OLDER)
+        others = len(self._of_any_source) - len(self.ended)
+        if others:
+            notes.append(f"Left out: {counted(others, 'attempt')} of another energy source.")
+        shared = run_notes.shared_job(self.trials)
+        if shared:
+            notes.append(shared)
+        return notes
 
 
-def taken(trials: Sequence[Trial]) -> tuple[float | None, float, int]:
-    """Energy [J] and time [s] of these attempts, and of how many runs they are."""
-    seen = [t.observation for t in trials]
-    return (
-        total(o.energy_j for o in seen),
-        math.fsum(o.time_s or 0.0 for o in seen),
-        len({t.recurrence for t in trials}),
-    )
+@dataclass(frozen=True, slots=True)
+class RunsSpent:
+    """The sums of runs."""
+
+    took: Took
+    gpu_s: float  # time of all GPUs
+    runs: int
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial]) -> RunsSpent:
+        """``trials``: their attempts."""
+        observations = [trial.observation for trial in trials]
+        energy_j = total(one.energy_j for one in observations)
+        time_s = math.fsum(one.time_s or 0.0 for one in observations)
+        runs = len({trial.recurrence for trial in trials})
+        return cls(took=Took(energy_j, time_s), gpu_s=gpu_s_of(observations), runs=runs)
+
+    @property
+    def mean(self) -> Took:
+        """The cost of one of them."""
+        means = [None if sum_ is None else sum_ / self.runs for sum_ in self.took]
+        return Took(*means)
 
 
-def limit_sentence(found: LimitSaving | None, weights: Weights) -> str:
-    """What the power limit saved, and whether that paid, in a sentence; empty where no profile tells it."""
-    if found is None or found.energy_j.value is None:
+def limit_sentence(saving: LimitSaving | None, weights: Weights) -> str:
+    """The saving by the power limit, and whether that paid, in a sentence.
+
+    Empty if no profile tells it.
+    """
+    if saving is None or saving.energy_j.value is None:
         return ""
-    kinds = limit_kinds(found)
-    told = saved_text.saved_sentence("the power limit", kinds, "full power")
-    return told + saved_text.in_all(kinds, limit_cost(found, weights), weights)
+    kinds = limit_kinds(saving)
+    text = saved_text.saved_sentence("the power limit", kinds, "full power")
+    return text + saved_text.in_all(kinds, limit_cost(saving, weights), weights)
 
 
-def limit_kinds(found: LimitSaving) -> dict[str, Saved]:
+def limit_kinds(saving: LimitSaving) -> dict[str, Saved]:
     """Energy and time of the runs beside full power."""
     return {
-        name: _limit_saved(unit, full, saved)
-        for name, unit, full, saved in (
-            ("energy", "J", found.full_j, found.energy_j),
-            ("time", "s", found.full_s, found.time_s),
-        )
+        "energy": _limit_saved("J", saving.full_j, saving.energy_j),
+        "time": _limit_saved("s", saving.full_s, saving.time_s),
     }
 
 
-def limit_cost(found: LimitSaving, weights: Weights) -> Saved:
-    """What the power limit saved of the cost (Eq. 2); the doubt of energy and time is one profile's, so it adds up."""
-    energy, time, full = found.energy_j, found.time_s, weights.cost(found.full_j, found.full_s)
-    ends = ((energy.value, time.value), (energy.low, time.low), (energy.high, time.high))
-    value, low, high = (weights.cost(j, s or 0.0) for j, s in ends)
-    return _limit_saved(weights.unit, full, Estimate(value, low, high))
+def limit_cost(saving: LimitSaving, weights: Weights) -> Saved:
+    """The saving of cost by the power limit (Eq. 2).
+
+    The doubt of energy and time is one profile's, so it adds up.
+    """
+    energy = saving.energy_j
+    time = saving.time_s
+    saved = Estimate(
+        weights.cost(energy.value, time.value or 0.0),
+        low=weights.cost(energy.low, time.low or 0.0),
+        high=weights.cost(energy.high, time.high or 0.0),
+    )
+    return _limit_saved(weights.unit, weights.cost(saving.full_j, saving.full_s), saved)
 
 
 def _limit_saved(unit: str, full: float, saved: Estimate) -> Saved:
-    untold, spent = Estimate.missing("profiling is in it"), None if saved.value is None else full - saved.value
-    return Saved(unit=unit, spent=spent, baseline=Estimate(full), saved=saved, exploration=None, settled=untold)
+    return Saved(
+        unit=unit,
+        spent=None if saved.value is None else full - saved.value,
+        baseline=Estimate(full),
+        saved=saved,
+        exploration=None,
+        settled=Estimate.missing("profiling is in it"),
+    )
 
 
 def nothing_saved(job: ZeusJob, newest: Observation) -> str:
     """Why there is nothing to tell of a saving, in a sentence's middle."""
+    # Then lower limits were measured, and none was better.
     if UNCAPPED in newest.reasons:
         return "No power limit can save anything here, so none is chosen"
-    return (
-        "Nothing was saved: no power limit was tuned yet"
-        if job.tries_limits
-        else "Nothing was saved so far: this job is only measured, and nothing is changed"
-    )
+    if job.tries_limits:
+        return "Nothing was saved: no power limit was tuned yet"
+    return "Nothing was saved so far: this job is only measured, and nothing is changed"
 
 
-def saved_by_limit(found: LimitSaving | None, weights: Weights) -> list[Answer]:
-    """What the power limit saved against full power; empty where no profile tells it."""
-    if found is None:
+def limit_verdict(
+    saving: LimitSaving | None, weights: Weights, job: ZeusJob, newest: Observation
+) -> Verdict:
+    """Whether the power limit of a run without a batch size was worth it."""
+    text = limit_sentence(saving, weights)
+    if saving is None or not text:
+        word = "Tuned" if job.mode == "optimize" else "Measured"
+        return Verdict(kind="unknown", word=word, text=f"{nothing_saved(job, newest)}.")
+    outcome = Outcome.of_cost(limit_cost(saving, weights))
+    return Verdict(kind=outcome.kind, word=outcome.word, text=f"{text}.")
+
+
+def saved_by_limit(saving: LimitSaving | None, weights: Weights) -> list[Answer]:
+    """The saving by the power limit against full power; empty if no profile tells it."""
+    if saving is None:
         return []
-    about = f"by the power limit, against full power ({found.full_w:,.0f} W)"
-    in_unit = partial(words.energy, beside_j=found.energy_j.value)
-    told = [Told("Energy", found.energy_j, in_unit, found.full_j)]
-    told += [Told("Time", found.time_s, words.duration, found.full_s)]
-    return [saved_text.saved_answer(about, told, limit_cost(found, weights), weights)]
+    about = f"by the power limit, against full power ({saving.full_w:,.0f} W)"
+    in_unit = partial(words.energy, beside_j=saving.energy_j.value)
+    shown = [
+        ShownSaving("Energy", saving.energy_j, figure=in_unit, baseline=saving.full_j),
+        ShownSaving("Time", saving.time_s, figure=words.duration, baseline=saving.full_s),
+    ]
+    return [saved_text.saved_answer(about, shown, limit_cost(saving, weights), weights=weights)]
 
 
-def use_tiles(seen: Sequence[Observation]) -> list[Tile]:
-    """Mean power and GPU use of what was observed; what is not known is left out."""
-    known = [(o.energy_j, o.time_s) for o in seen if o.energy_j is not None and o.time_s]
-    busy = [o.gpu_busy for o in seen if o.gpu_busy is not None]
+def use_tiles(observations: Sequence[Observation]) -> list[Tile]:
+    """Mean power and GPU use of attempts, as far as they are known."""
+    energies_j = []
+    times_s = []
+    shares = []
+    for observation in observations:
+        # A mean needs energy and time of the same attempts.
+        if observation.time_s and observation.energy_j is not None:
+            energies_j.append(observation.energy_j)
+            times_s.append(observation.time_s)
+        if observation.gpu_busy is not None:
+            shares.append(observation.gpu_busy)
     tiles = []
-    if known:
-        power_w = math.fsum(j for j, _ in known) / math.fsum(s for _, s in known)
-        text = f"{power_w:,.0f} W" if power_w >= 10 else f"{power_w:.2g} W"
-        figure = words.watts(power_w).model_copy(update={"text": text})
+    if times_s:
+        power_w = math.fsum(energies_j) / math.fsum(times_s)
+        figure = words.watts(power_w)
+        # Whole watts of a small device would round most of them away.
+        if power_w < 10:
+            figure.text = f"{power_w:.2g} W"
         tiles.append(Tile(name="Mean power", figure=figure))
-    if busy:
-        tiles.append(Tile(name="GPU use", figure=words.share(fmean(busy))))
+    if shares:
+        tiles.append(Tile(name="GPU use", figure=words.share(fmean(shares))))
     return tiles

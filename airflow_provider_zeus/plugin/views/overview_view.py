@@ -1,4 +1,7 @@
-"""The page of all jobs: a row from the newest trials of each job, what one job saved, its controls. Pure."""
+"""The page of all jobs: a row for each job, the saving of one job, its controls.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,64 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from pydantic import BaseModel
+
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.answer_parts import (
+    Controls,
+    Figure,
+    JobRow,
+    JobSaved,
+    Short,
+    Source,
+)
 from airflow_provider_zeus.plugin.text import headline, saved_text, words
+from airflow_provider_zeus.plugin.text.factors import Factors
 from airflow_provider_zeus.plugin.text.saved_text import Outcome
-from airflow_provider_zeus.plugin.views import costs, overview_state
-from airflow_provider_zeus.plugin.views.dag_known import JobAnalysis
-from airflow_provider_zeus.plugin.views.measured_view import MeasuredLog, limit_cost, limit_sentence, nothing_saved
-from airflow_provider_zeus.plugin.views.models import Controls, Figure, JobRow, JobSaved, Source
-from airflow_provider_zeus.reports.baseline import OLD
+from airflow_provider_zeus.plugin.views import costs, overview_state, task_table
+from airflow_provider_zeus.plugin.views.job_analysis import JobAnalysis
+from airflow_provider_zeus.plugin.views.measured_view import (
+    MeasuredLog,
+    limit_cost,
+    limit_sentence,
+    nothing_saved,
+)
+from airflow_provider_zeus.plugin.views.task_table import TaskLine
+from airflow_provider_zeus.reports.baseline import OLD, Saved
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.month_spent import DagAbout
 from airflow_provider_zeus.units import counted
 
 NO_JOBS = (
-    "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], default_batch_size=…, "
-    "target=…, max_epochs=…)), give it the parameter “run”, and trigger its DAG: the job is shown here from its "
-    "first run on. Jobs of DAGs that you may not read are not shown."
+    "There is no Zeus job yet. Decorate a training task with @task.zeus(ZeusJob(batch_sizes=[…], "
+    "default_batch_size=…, target=…, max_epochs=…)), give it the parameter “run”, and trigger its "
+    "DAG: the job is shown here from its first run on. Jobs of DAGs that you may not read are not "
+    "shown."
 )
-Live = tuple[Mapping[str, Any], Mapping[str, Any]]  # live settings, and who changed them last or their "problem"
+
+NOT_NOW = " A run that is training now is not changed."
+
+# live settings, and who changed them last or their "problem"
+Live = tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
+class DagRow(BaseModel):
+    """The tasks of one DAG that are measured from outside, together: a line for each source."""
+
+    dag_id: str
+    tags: list[Short]
+    owners: list[Short]
+    lines: list[TaskLine]
+
+
+class DagTable(BaseModel):
+    """All DAGs with such tasks."""
+
+    caption: str
+    dags: list[DagRow]
 
 
 def rows(
@@ -40,96 +81,173 @@ def rows(
     :param trials: the newest of each, by DAG, job and number, those of other DAGs too.
     :param about: tags and owners by DAG.
     """
-    dags, trials = about or {}, list(trials)
-    of_others = {t.job_id for t in trials if t.origin.dag_id not in allowed}  # too
-    groups = groupby((t for t in trials if t.origin.dag_id in allowed), key=lambda t: (t.origin.dag_id, t.job_id))
-    found = []
-    for (dag_id, job_id), group in groups:
+    dags = about or {}
+    allowed_trials = []
+    of_others = set()  # jobs that other DAGs have, too
+    for trial in trials:
+        if trial.origin.dag_id in allowed:
+            allowed_trials.append(trial)
+        else:
+            # Whether a job is shared is known of all DAGs, also of those that the reader may not
+            # see.
+            of_others.add(trial.job_id)
+    job_rows = []
+    for (dag_id, job_id), group in groupby(
+        allowed_trials, key=lambda trial: (trial.origin.dag_id, trial.job_id)
+    ):
         settings, change = live.get(job_id, ({}, {}))
-        changed = change_text(change, named=job_id not in of_others)
-        found.append(_row(list(group), settings, changed, now, dags.get(dag_id, DagAbout())))
-    return found
+        row = _row(list(group), settings, now, about=dags.get(dag_id, DagAbout()))
+        # Who changed it may work on a DAG that this reader may not see.
+        row.changed = change_text(change, named=job_id not in of_others)
+        job_rows.append(row)
+    return job_rows
+
+
+def dag_table(
+    sums: Sequence[PeriodSum], about: Mapping[str, DagAbout], factors: Factors, caption: str
+) -> DagTable | None:
+    """A row for each DAG with tasks measured from outside, the costliest first; None without any.
+
+    :param sums: of all such tasks of each DAG that the reader may see.
+    """
+    by_dag: dict[str, list[PeriodSum]] = {}
+    for s in sums:
+        by_dag.setdefault(s.dag_id, []).append(s)
+    rows = []
+    for dag_id, of_dag in by_dag.items():
+        tags, owners = about.get(dag_id, DagAbout())
+        # A DAG whose tasks have not ended yet has nothing to show.
+        lines = task_table.dag_lines(of_dag, factors)
+        if lines:
+            row = DagRow(dag_id=dag_id, tags=list(tags), owners=list(owners), lines=lines)
+            rows.append(row)
+    rows.sort(key=_dag_order)
+    if not rows:
+        return None
+    return DagTable(caption=caption, dags=rows)
+
+
+def _dag_order(row: DagRow) -> tuple[float, float, str]:
+    energy_j = sum(line.energy.value or 0.0 for line in row.lines)
+    time_s = sum(line.time.value or 0.0 for line in row.lines)
+    return -energy_j, -time_s, row.dag_id
 
 
 def readable_job(newest: Trial, live: Mapping[str, Any]) -> ZeusJob | None:
-    """The job of its newest trial, with the live settings applied; None where a newer version wrote it."""
+    """The job of its newest trial with the live settings; None if a newer version wrote it."""
     try:
         return newest.job.with_settings(live)
     except JobSpecError:
         return None
 
 
-def _row(trials: Sequence[Trial], settings: Mapping[str, Any], changed: str, now: float, about: DagAbout) -> JobRow:
+def _row(
+    trials: Sequence[Trial], settings: Mapping[str, Any], now: float, *, about: DagAbout
+) -> JobRow:
     newest = trials[-1]
+    *_, last_run = runs_of(trials)
+    last = last_run[-1]
     job = readable_job(newest, settings)
-    found = costs.rows_of(trials, job) if job else []
-    ended = [r for r in found if r.state != State.RUNNING.value]
-    why = "no run has ended yet" if job else "a newer version of the provider wrote this job"
-    last = runs_of(trials)[-1]
-    return JobRow(
+    why = "a newer version of the provider wrote this job"
+    ended = []
+    if job is not None:
+        why = "no run has ended yet"
+        # A running row would be the cheapest of all.
+        every = costs.rows_of(trials, job)
+        ended = [row for row in every if row.state != State.RUNNING.value]
+    job_row = JobRow(
         dag_id=newest.origin.dag_id,
         job_id=newest.job_id,
         run_id=newest.origin.run_id,
-        began_at=last[0].opened_at,
-        batch_size=last[-1].batch_size,
-        outcome=last[-1].state.value,
-        outcome_text=words.state(last[-1].state),
-        last_energy=ended[0].energy if ended else words.missing(why),
-        last_time=ended[0].time if ended else words.missing(why),
+        began_at=last_run[0].opened_at,
+        batch_size=last.batch_size,
+        outcome=last.state.value,
+        outcome_text=words.state(last.state),
+        last_energy=words.missing(why),
+        last_time=words.missing(why),
         tags=list(about.tags),
         owners=list(about.owners),
-        source=ended[0].source if ended else Source(),
+        source=Source(),
         trend=overview_state.trend_of(ended),
         state=overview_state.state_of(trials, now),
         settings=words.settings(settings),
-        changed=changed,
+        changed="",
     )
+    if ended:
+        newest_row, *_ = ended
+        job_row.last_energy = newest_row.energy
+        job_row.last_time = newest_row.time
+        job_row.source = newest_row.source
+    return job_row
 
 
 def change_text(change: Mapping[str, Any], *, named: bool) -> str:
-    """The last change of the live settings; where they cannot be used, why not. ``named``: whether to tell whose."""
+    """The last change of the live settings; if they cannot be used, why not.
+
+    :param named: whether to tell whose it was.
+    """
     if not change or "problem" in change:
         return str(change.get("problem", ""))
-    return f"{change['by'] + ', ' if named else ''}{change['at'][:16].replace('T', ' ')} UTC: {change['what']}"
+    moment = change["at"][:16].replace("T", " ")
+    text = f"{moment} UTC: {change['what']}"
+    if named:
+        text = f"{change['by']}, {text}"
+    return text
 
 
 def measured(log: MeasuredLog) -> JobSaved:
-    """What the power limit saved of a job that chooses no batch size, and what comes next."""
-    found, answer = log.limit, JobSaved(word="Nothing", text="", next=log.comes_next)
-    if found is None or found.energy_j.value is None:
+    """The saving by the power limit of a job without batch sizes, and the next run."""
+    saving = log.limit
+    answer = JobSaved(word="Nothing", text="", next=log.comes_next)
+    # Without a profile nobody knows what full power would have taken.
+    if saving is None or saving.energy_j.value is None:
         answer.text = nothing_saved(log.job, log.trials[-1].observation)
         return answer
-    cost = limit_cost(found, log.weights)
-    outcome, said = Outcome.of_cost(cost), limit_sentence(found, log.weights)
-    answer.text = said
-    answer.amounts = saved_text.amounts(cost, found.energy_j, found.time_s)
+    cost = limit_cost(saving, log.weights)
+    outcome = Outcome.of_cost(cost)
+    answer.text = limit_sentence(saving, log.weights)
+    answer.amounts = saved_text.amounts(cost, saving.energy_j, saving.time_s)
     answer.word = outcome.word
-    if outcome.kind != "even":
-        answer.kind, answer.of = outcome.colour, "by the power limit"
-        answer.figure = Figure(value=cost.saved.value, text=saved_text.share_of_cost(cost), exact=answer.text)
+    if outcome.is_clear:
+        answer.kind = outcome.colour
+        answer.of = "by the power limit"
+        answer.figure = _share(cost, answer.text)
     return answer
 
 
-def saved(trials: Sequence[Trial], known: JobAnalysis, *, all_of: bool = True) -> JobSaved:
-    """What the runs of one job saved, and what comes next. ``all_of``: the trial log holds no older runs."""
-    found = known.saving
-    word, kind = saved_text.job_word(found)
-    why = saved_text.not_compared(found)[1]
+def _share(cost: Saved, exact: str) -> Figure:
+    return Figure(value=cost.saved.value, text=saved_text.share_of_cost(cost), exact=exact)
+
+
+def saved(trials: Sequence[Trial], analysis: JobAnalysis, *, all_of: bool = True) -> JobSaved:
+    """The saving of one job, and its next run.
+
+    :param all_of: the log holds no older runs.
+    """
+    saving = analysis.saving
+    word = saved_text.job_word(saving)
+    reason = saved_text.not_compared(saving)
     answer = JobSaved(
-        word=word,
-        kind=kind,
-        text=why or saved_text.intervals(found),
-        next=headline.comes_next(known.next_run),
-        state=overview_state.drifted(known.log.belief(), trials),
+        word=word.text,
+        kind=word.colour,
+        text=saved_text.intervals(saving) if reason is None else reason.why,
+        next=headline.comes_next(analysis.next_run),
+        state=overview_state.drifted(analysis.log.belief(), trials),
     )
-    if why:
+    if reason is not None:
         return answer
-    answer.amounts = saved_text.amounts(found.cost, found.energy.saved, found.time.saved, found.energy.spent)
-    if kind:
-        share = saved_text.share_of_cost(found.cost)
-        answer.figure = Figure(value=found.cost.saved.value, text=share, exact=answer.text)
-        newest = "" if all_of else f"newest {counted(found.runs, 'run')}"
-        answer.of = ", ".join(filter(None, (newest, f"{OLD} the default" * (kind == "warn"))))
+    answer.amounts = saved_text.amounts(
+        saving.cost, saving.energy.saved, saving.time.saved, spent_j=saving.energy.spent
+    )
+    # A share of a saving that is not clear would be read as one that is.
+    if word.colour:
+        answer.figure = _share(saving.cost, answer.text)
+        notes = []
+        if not all_of:
+            notes.append(f"newest {counted(saving.runs, 'run')}")
+        if word.colour == "warn":
+            notes.append(f"{OLD} the default")
+        answer.of = ", ".join(notes)
     return answer
 
 
@@ -142,42 +260,63 @@ def controls(
     named: bool = True,
     audit_cost: str | None = None,
 ) -> Controls | None:
-    """What may be changed of a job, and what each change does; None where the job cannot be read here.
+    """The settings of a job, and the effect of each change; None if the job cannot be read here.
 
     :param trials: its newest, oldest first.
     :param named: whether it is shown who changed them last.
-    :param audit_cost: what a run of the default is expected to cost; None: not known.
+    :param audit_cost: the expected cost of a run of the default; None: not known.
     """
     newest = trials[-1]
     job = readable_job(newest, live)
+    # A form for a job of a newer version could write settings that it does not know.
     if job is None or not job.chooses_size:
         return None
-    paused, pinned = bool(live.get("pause_exploration")), live.get("pin_batch_size")
-    pinned = pinned if pinned in job.batch_sizes else None
-    after: Any = live.get("audit_after")  # where more trials followed than are known, it has begun
-    asked_for = after is not None and min(t.number for t in trials) <= after + 1
-    asked_for = asked_for and not any(t.planned.phase is Phase.AUDIT and t.number > after for t in trials)
-    spent = "" if audit_cost is None else f", at a cost of about {audit_cost}"
-    audit = (
-        f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its epochs on that slice of "
-        "the data are measured, and what the job saved is known better. A run that is training now is not changed."
-    )
-    again = f"batch size {pinned}, which stays pinned" if pinned else "the best known batch size"
+    pinned = live.get("pin_batch_size")
+    again = "the best known batch size"
+    if pinned in job.batch_sizes:
+        again = f"batch size {pinned}, which stays pinned"
+    else:
+        pinned = None
+    audit = ""
+    # A pin comes before an audit, which would never run.
+    if pinned is None and not _asked_for_audit(trials, live.get("audit_after")):
+        spent = ""
+        if audit_cost is not None:
+            spent = f", at a cost of about {audit_cost}"
+        audit = (
+            f"The next run trains batch size {job.default_batch_size}, the default{spent}. So its "
+            "epochs on that slice of the data are measured, and what the job saved is known "
+            f"better.{NOT_NOW}"
+        )
+    problem = str(change.get("problem", ""))
     return Controls(
         dag_id=newest.origin.dag_id,
         job_id=newest.job_id,
         batch_sizes=sorted(job.batch_sizes),
         default_batch_size=job.default_batch_size,
-        paused=paused,
+        paused=bool(live.get("pause_exploration")),
         pinned=pinned,
-        changed="" if "problem" in change else change_text(change, named=named),
-        problem=str(change.get("problem", "")),
+        changed="" if problem else change_text(change, named=named),
+        problem=problem,
         may_edit=may_edit,
-        pause_text=f"The next run, and each one after it, takes {again}; no other one is tried until you let Zeus "
-        "choose again. A run that is training now is not changed.",
-        pin_text="The next run, and each one after it, trains with this batch size until you let Zeus choose again, "
-        "even if another one is cheaper. A run that is training now is not changed.",
-        audit_text="" if pinned or asked_for else audit,
-        resume_text="From the next run on Zeus chooses the batch size, and may try other ones. A run that is training "
-        "now is not changed.",
+        pause_text=f"The next run, and each one after it, takes {again}; no other one is tried "
+        f"until you let Zeus choose again.{NOT_NOW}",
+        pin_text="The next run, and each one after it, trains with this batch size until you let "
+        f"Zeus choose again, even if another one is cheaper.{NOT_NOW}",
+        audit_text=audit,
+        resume_text="From the next run on Zeus chooses the batch size, and may try other ones."
+        f"{NOT_NOW}",
     )
+
+
+def _asked_for_audit(trials: Sequence[Trial], after: int | None) -> bool:
+    """Whether the next run measures the default already.
+
+    :param after: number of the attempt after which a person asked for it; None: nobody did.
+    """
+    if after is None:
+        return False
+    if min(trial.number for trial in trials) > after + 1:
+        return False  # more attempts followed than are known: it has begun
+    newer = [trial for trial in trials if trial.number > after]
+    return all(trial.planned.phase is not Phase.AUDIT for trial in newer)

@@ -1,120 +1,132 @@
-"""What each page shows, block by block: a new figure is one entry here. Pure."""
+"""The blocks of each page: a new figure is one entry here. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from airflow_provider_zeus.plugin.charts import metric_chart, run_charts
-from airflow_provider_zeus.plugin.charts.dag_charts import cost_chart
-from airflow_provider_zeus.plugin.charts.dag_saved import saved_chart
-from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.text.headline import odd_state
-from airflow_provider_zeus.plugin.text.saved_text import paid_off
-from airflow_provider_zeus.plugin.views.dag_view import shifts
-from airflow_provider_zeus.reports.next_run import next_rung
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One part of a page.
 
-    :param id: its name in the answer, and of its element on the page.
-    :param title: its heading or its label for a screen reader; empty: it needs none.
+    :param id: its name in the answer, of its element on the page, and of the attribute of a view
+        that is its content.
     :param draw: how it is drawn: a function of static/blocks.js.
-    :param make: its content, from what the page is made of (``None``: the answer holds it already).
+    :param title: its heading or its label for a screen reader; empty: it needs none.
     :param slow: it takes all runs of the job: a second request brings it.
-    :param fold: the question that it answers, under which it is folded with others; empty: it is not.
+    :param fold: the question that it answers, under which it is folded with others; empty: it is
+        not.
+    :param in_answer: no view has it: the answer holds it already.
     """
 
     id: str
-    title: str
     draw: str
-    make: Callable[[Any], Any] | None = None
+    title: str = ""
     slow: bool = False
     fold: str = ""
+    in_answer: bool = False
 
 
-PAID, SIZES = "Has it paid off, and what saved it?", "What does each batch size cost, and why does the next one run?"
-OTHERWISE, EACH = "What would other weights choose, and what would another hour cost?", "What did each run do?"
+PAID = "Has it paid off, and what saved it?"
+SIZES = "What does each batch size cost, and why does the next one run?"
+OTHERWISE = "What would other weights choose, and what would another hour cost?"
+EACH = "What did each run do?"
+CONTROLS = "How do I pause exploration, pin a batch size or measure the default?"
 MISSING = "What do these figures leave out, and where are they from?"
+
+LEFT_OUT = Block("left_out", "text", in_answer=True)
+STORE = Block("store", "text", "Run log", in_answer=True)
+FACTS = Block("facts", "text")
+SETTINGS = Block("settings", "list", "Live settings")
+ROWS = Block("rows", "runs", fold=EACH)
+GAPS = Block("gaps", "list", slow=True, fold=MISSING)
+REMARKS = Block("remarks", "list", "What changed about the job")
+ALERTS = Block("alerts", "alerts", "Alerts")
+FIRST_LINES = (  # of a DAG's tab
+    Block("sentence", "sentence", slow=True),
+    LEFT_OUT,
+    Block("state", "text", slow=True),
+    Block("headline", "answers", slow=True),
+    FACTS,
+)
 
 PAGES: Mapping[str, Sequence[Block]] = {
     "dag": [  # of a view.JobRuns; the slow ones of a view.JobLog
-        Block("sentence", "", "sentence", lambda of: of.sentence, slow=True),
-        Block("left_out", "", "text"),
-        Block("state", "", "text", lambda of: odd_state(of.known.saving, of.known.next_run, of.known.source), True),
-        Block("headline", "", "answers", lambda of: of.headline, slow=True),
-        Block("facts", "", "text", lambda of: of.facts),
-        Block("settings", "Live settings", "list", lambda of: [f"Live setting: {s}" for s in words.settings(of.live)]),
-        Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
-        Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
-        Block("cost", "", "chart", lambda of: of.cost, slow=True),
-        Block("paid", "", "text", lambda of: paid_off(of.known.saving, all_of=not of.more), True, PAID),
-        Block("levers", "What saved it", "table", lambda of: of.levers, slow=True, fold=PAID),
-        Block("saved", "", "chart", lambda of: saved_chart(of.known.saving, of.rows, of.known.weights), True, PAID),
-        Block("worth", "What the last retrainings bought", "text", lambda of: of.worth, slow=True, fold=PAID),
-        Block("service", "", "chart", lambda of: of.service, slow=True, fold=PAID),
-        Block("why", "", "text", lambda of: f"The next run: {of.known.next_run.attempts[0].why}", True, SIZES),
-        Block("belief", "", "chart", lambda of: of.belief, slow=True, fold=SIZES),
-        Block(
-            "shift",
-            "",
-            "text",
-            lambda of: shifts(of.known.log.of_target().here(), of.factors, of.hours),
-            slow=True,
-            fold=OTHERWISE,
-        ),
-        Block("front", "", "chart", lambda of: of.front, slow=True, fold=OTHERWISE),
-        Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
-        Block("controls", "", "controls", fold="How do I pause exploration, pin a batch size or measure the default?"),
-        Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
-        Block("whose", "Device", "text", lambda of: of.known.device, slow=True, fold=MISSING),
-        Block("store", "Trial log", "text", fold=MISSING),
+        *FIRST_LINES,
+        SETTINGS,
+        REMARKS,
+        ALERTS,
+        Block("cost", "chart", slow=True),
+        Block("paid", "text", slow=True, fold=PAID),
+        Block("levers", "table", "What saved it", slow=True, fold=PAID),
+        Block("saved", "chart", slow=True, fold=PAID),
+        Block("worth", "text", "What the last retrainings bought", slow=True, fold=PAID),
+        Block("service", "chart", slow=True, fold=PAID),
+        Block("why", "text", slow=True, fold=SIZES),
+        Block("belief", "chart", slow=True, fold=SIZES),
+        Block("shift", "text", slow=True, fold=OTHERWISE),
+        Block("front", "chart", slow=True, fold=OTHERWISE),
+        ROWS,
+        Block("controls", "controls", fold=CONTROLS, in_answer=True),
+        GAPS,
+        Block("whose", "text", "Device", slow=True, fold=MISSING),
+        Block("store", "text", "Run log", fold=MISSING, in_answer=True),
     ],
-    "measured": [  # of a view.JobRuns whose job chooses no batch size; the slow ones of a MeasuredLog
-        Block("sentence", "", "sentence", lambda of: of.sentence, slow=True),
-        Block("left_out", "", "text"),
-        Block("state", "", "text", lambda of: of.state, slow=True),
-        Block("headline", "", "answers", lambda of: of.headline, slow=True),
-        Block("facts", "", "text", lambda of: of.facts),
-        Block("remarks", "What changed about the job", "list", lambda of: of.remarks),
-        Block("alerts", "Alerts", "alerts", lambda of: of.alerts),
-        Block("cost", "", "chart", lambda of: cost_chart(of.rows, of.weights), slow=True),
-        # where nothing measures energy the state says what comes first
-        Block("rung", "", "text", lambda of: "" if of.state else next_rung(of.job), slow=True),
-        Block("rows", "", "runs", lambda of: of.rows, fold=EACH),
-        Block("gaps", "", "list", lambda of: of.gaps, slow=True, fold=MISSING),
-        Block("store", "Trial log", "text", fold=MISSING),
+    "tasks": [  # of a DAG with several jobs, before one is chosen
+        LEFT_OUT,
+        Block("tasks", "tasks", in_answer=True),
+        STORE,
+    ],
+    "measured": [  # of a job that chooses no batch size: JobRuns and MeasuredLog
+        *FIRST_LINES,
+        REMARKS,
+        ALERTS,
+        Block("cost", "chart", slow=True),
+        Block("rung", "text", slow=True),
+        ROWS,
+        GAPS,
+        Block("store", "text", "Run log", fold=MISSING, in_answer=True),
     ],
     "run": [  # of one part, a view.RunPart; the slow ones of a view.RunTraces
-        Block("progress", "", "progress", lambda of: of.progress),
-        Block("verdict", "", "verdict", lambda of: of.verdict),
-        Block("headline", "", "answers", lambda of: of.headline),
-        Block("notes", "", "remarks", lambda of: of.notes),
-        Block("facts", "", "text", lambda of: of.facts),
-        Block("settings", "Live settings", "list", lambda of: [f"Live setting: {s}" for s in words.settings(of.live)]),
-        Block("attempts", "Its attempts, in order", "attempts", lambda of: of.attempts),
-        Block("power", "", "chart", lambda of: of.power, slow=True),
-        Block("metric", "", "chart", lambda of: metric_chart.attempts(of.trials), slow=True),
-        Block("gpus", "", "openChart", lambda of: run_charts.gpus(of.trials), slow=True),
-        Block("curves", "", "openChart", lambda of: of.curves, slow=True),
+        Block("progress", "progress"),
+        Block("verdict", "verdict"),
+        Block("headline", "answers"),
+        Block("notes", "remarks"),
+        FACTS,
+        SETTINGS,
+        Block("attempts", "attempts", "Its attempts, in order"),
+        Block("power", "chart", slow=True),
+        Block("metric", "chart", slow=True),
+        Block("gpus", "openChart", slow=True),
+        Block("curves", "openChart", slow=True),
     ],
     "overview": [
-        Block("left_out", "", "text"),
-        Block("month", "", "month"),
-        Block("jobs", "Jobs", "jobs"),
-        Block("store", "Trial log", "text"),
+        LEFT_OUT,
+        Block("month", "month", in_answer=True),
+        Block("jobs", "jobs", "Jobs", in_answer=True),
+        Block("dags", "dags", in_answer=True),
+        STORE,
     ],
 }
 
 
-def content(page: str, of: object, *, slow: bool = False) -> dict[str, Any]:
-    """The blocks of a page by their names: the quick ones, or the slow ones. ``of``: what they are made of."""
-    return {block.id: block.make(of) for block in PAGES[page] if block.make and block.slow == slow}
+def content(page: str, view: object, *, slow: bool = False) -> dict[str, Any]:
+    """The blocks of a page by their names: the quick ones, or the slow ones."""
+    of_view = [block for block in PAGES[page] if not block.in_answer]
+    return {block.id: getattr(view, block.id) for block in of_view if block.slow == slow}
 
 
 def layout(page: str) -> list[dict[str, Any]]:
     """Which blocks a page shows and how, in order, for its script."""
-    return [{n: getattr(b, n) for n in ("id", "title", "draw", "slow", "fold")} for b in PAGES[page]]
+    return [
+        {
+            "id": block.id,
+            "title": block.title,
+            "draw": block.draw,
+            "slow": block.slow,
+            "fold": block.fold,
+        }
+        for block in PAGES[page]
+    ]

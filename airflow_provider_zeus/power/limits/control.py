@@ -12,8 +12,8 @@ from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
+from airflow_provider_zeus.power.limits.limit_format import is_ours, is_rounded, same_w
 from airflow_provider_zeus.power.limits.record import restore_orphans
-from airflow_provider_zeus.power.limits.sidecar_server import is_ours, is_rounded, same_w
 from airflow_provider_zeus.power.nvml.library import BoundedNvml
 
 log = guarded_log(__name__)
@@ -22,14 +22,17 @@ log = guarded_log(__name__)
 class LimitControl:
     """Context manager that sets a device's power limits and gives the limit found back at the end.
 
-    A guardian process starts before the first change. A guardian that dies is replaced before the next change and by
-    :meth:`keep_guarded`. A limit that another process sets meanwhile stays, also at the end. When a limit cannot be
-    set, that is logged once, ``can_set`` becomes False, and the training continues.
+    A guardian process starts before the first change. A guardian that dies is replaced before the
+    next change and by :meth:`keep_guarded`. A limit that another process sets meanwhile stays, also
+    at the end. When a limit cannot be set, that is logged once, ``can_set`` becomes False, and the
+    training continues.
 
-    :param state_dir: folder of the records of changed limits; a path of the host, mounted into containers.
-    :param found_earlier_w: (limit found, limit left behind) [W] of an earlier trial that died on this GPU without
-        giving the limit back. Where the present limit equals the limit left behind, and is lower than the limit found,
-        the limit found is set first. Any other limit was set on purpose and stays.
+    :param state_dir: folder of the records of changed limits; a path of the host, mounted into
+        containers.
+    :param found_earlier_w: (limit found, limit left behind) [W] of an earlier trial that died on
+        this GPU without giving the limit back. If the present limit equals the limit left behind,
+        and is lower than the limit found, the limit found is set first. Any other limit was set on
+        purpose and stays.
     """
 
     found_w: float | None = None
@@ -37,7 +40,11 @@ class LimitControl:
     why_not_set = ""  # why a limit that was to be set is not in force; empty: all were
 
     def __init__(
-        self, device: Device, state_dir: str | os.PathLike[str], *, found_earlier_w: tuple[float, float] | None = None
+        self,
+        device: Device,
+        state_dir: str | os.PathLike[str],
+        *,
+        found_earlier_w: tuple[float, float] | None = None,
     ) -> None:
         self.device = device
         self._state_dir = state_dir
@@ -48,6 +55,7 @@ class LimitControl:
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
+        # first: else a limit that a dead training left would count as the one found
         restore_orphans(self._state_dir, BoundedNvml)
         present_w = self.device.limit_w()
         if present_w is not None and self._found_earlier_w is not None:
@@ -57,33 +65,45 @@ class LimitControl:
                     self.device.set_limit_w(earlier_w)
                 except DeviceError as error:
                     log.warning(
-                        "An earlier trial left the power limit at %s W instead of %s W: %s", left_w, earlier_w, error
+                        "An earlier training left the power limit at %s W instead of %s W: %s",
+                        left_w,
+                        earlier_w,
+                        error,
                     )
                 present_w = self.device.limit_w()
         self.found_w = present_w
-        self._ours_w: tuple[float, ...] = ()  # limits that were set here, one of which is in force unless it is found_w
+        # limits that were set here, one of which is in force unless it is found_w
+        self._ours_w: tuple[float, ...] = ()
         self.can_set = present_w is not None and self.device.limit_range() is not None
         self.why_not_set = self.device.missing.get("helper", "")
         return self
 
     def __exit__(self, *_: object) -> None:
-        if os.getpid() == self._pid:  # a forked child that leaves the block must not change its parent's limit
+        # a forked child that leaves the block must not change its parent's limit
+        if os.getpid() == self._pid:
             self.can_set = False
             self._give_back()
 
     def grid_w(self, limits_w: Sequence[float] | None = None) -> tuple[float, ...]:
-        """Limits to profile [W], from the highest to the lowest, none above the limit found; empty without limits.
+        """Limits to profile [W], from the highest to the lowest, none above the limit found; empty
+        without limits.
 
-        :param limits_w: the user's list; default: the device's grid, plus the limit found where it is not on the grid.
+        :param limits_w: the user's list; default: the device's grid, plus the limit found if it is
+            not on the grid.
 
         Raises JobSpecError: a limit of the user is out of the device's range.
         """
-        limits, found_w = self.device.limit_range(), self.found_w
+        limits = self.device.limit_range()
+        found_w = self.found_w
         if limits is None or found_w is None:
             return ()
-        limits.check(limits_w or (), self.device.info.model)
-        wanted = limits_w if limits_w is not None else (*limits.grid_w(), found_w)
-        allowed = {found_w if same_w(w, found_w) else w for w in wanted if w <= found_w or same_w(w, found_w)}
+        wanted: Sequence[float] = (*limits.grid_w(), found_w)
+        if limits_w is not None:
+            limits.check(limits_w, self.device.info.model)
+            wanted = limits_w
+        # what a driver takes for the limit found is it
+        exact = {found_w if same_w(limit_w, found_w) else limit_w for limit_w in wanted}
+        allowed = [limit_w for limit_w in exact if limit_w <= found_w]
         return tuple(sorted(allowed, reverse=True)) or (found_w,)
 
     def set_w(self, limit_w: float) -> bool:
@@ -94,15 +114,20 @@ class LimitControl:
         if not self.can_set or self.found_w is None:
             return False
         if limit_w > self.found_w and not same_w(limit_w, self.found_w):
-            raise ValueError(f"power limit = {limit_w:g} W: above the limit found, {self.found_w:g} W; use grid_w()")
+            raise ValueError(
+                f"power limit = {limit_w:g} W: above the limit found, {self.found_w:g} W; use "
+                "grid_w()"
+            )
         present_w = self.device.limit_w()
         if present_w is None:
             why = self.device.missing.get("limit_w", "")
-            log.warning("Power limits are not set from here on: the present limit cannot be read. %s", why)
+            log.warning(
+                "Power limits are not set from here on: the present limit cannot be read. %s", why
+            )
             self.why_not_set = f"the present limit cannot be read. {why}".rstrip()
             self.can_set = False  # the guardian stays: the limit must still be given back
             return False
-        if not self._is_ours(present_w):
+        if not self._is_ours(present_w):  # set on purpose: ours must not replace it, now or later
             self.why_not_set = f"another process set it to {present_w:g} W"
             self.can_set = False
             self._release()
@@ -119,10 +144,16 @@ class LimitControl:
             if self._guardian is None or self._guardian.alive:
                 return
             try:
+                # the dead one's record stays until the new one is ready
                 self._guardian = self._guardian.restarted()
             except DeviceError as error:
+                # logged once: the heartbeat tries again every few seconds
                 level = logging.DEBUG if self._is_guardian_missing else logging.WARNING
-                log.log(level, "The guardian of the power limit died and cannot be replaced yet: %s", error)
+                log.log(
+                    level,
+                    "The guardian of the power limit died and cannot be replaced yet: %s",
+                    error,
+                )
                 self._is_guardian_missing = True
             else:
                 log.warning("The guardian of the power limit died and was replaced.")
@@ -136,21 +167,28 @@ class LimitControl:
             try:
                 restore = self.device.restore_record()
                 if restore is None:
-                    raise DeviceError("This device cannot describe how to restore its limit. Use mode='measure'.")
+                    raise DeviceError(
+                        "This device cannot describe how to restore its limit. Use mode='measure'."
+                    )
                 if self._guardian is None:
                     self._guardian = GuardianClient(self._state_dir, restore, found_w)
                 elif not self._guardian.alive:
                     self._guardian = self._guardian.restarted()
+                # before the change: the limit in force is known as ours if this process dies here
                 self._guardian.note(present_w, limit_w)
-                self._ours_w = (present_w, limit_w)  # a signal handler may raise on either side of the next line
+                # a signal handler may raise on either side of the next line
+                self._ours_w = (present_w, limit_w)
                 self.device.set_limit_w(limit_w)
                 self._ours_w = (limit_w,)
                 in_force_w = self.device.limit_w()
+                # a rounded limit must count as ours, else it would never be given back
                 if in_force_w is not None and is_rounded(in_force_w, limit_w):
                     self._guardian.note(limit_w, in_force_w)
                     self._ours_w = (limit_w, in_force_w)
             except (DeviceError, OSError) as error:
-                log.warning("Power limits are not set from here on; the training continues. %s", error)
+                log.warning(
+                    "Power limits are not set from here on; the training continues. %s", error
+                )
                 self.why_not_set = str(error)
                 self.can_set = False
                 self._give_back()
@@ -163,24 +201,29 @@ class LimitControl:
         return False
 
     def _give_back(self) -> None:
-        """Restore the limit found and end the guardian; does nothing where no limit was changed."""
+        """Restore the limit found and end the guardian; does nothing if no limit was changed."""
         with self._guardian_lock:  # a change that another thread has begun ends first
             if self._guardian is None or self.found_w is None:
                 return
             try:
                 present_w = self.device.limit_w()
                 if present_w is None:
-                    raise DeviceError(f"the present limit cannot be read. {self.device.missing.get('limit_w', '')}")
+                    raise DeviceError(
+                        "the present limit cannot be read. "
+                        f"{self.device.missing.get('limit_w', '')}"
+                    )
                 if self._is_ours(present_w) and present_w != self.found_w:
                     self.device.set_limit_w(self.found_w)
                 self._ours_w = ()
-            except DeviceError as error:  # the guardian stays: it tries again when this process ends
+            except DeviceError as error:
+                # the guardian stays: it tries again when this process ends
                 log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
                 return
             self._release()
 
     def _release(self) -> None:
         with self._guardian_lock:
-            guardian, self._guardian = self._guardian, None
+            guardian = self._guardian
+            self._guardian = None
         if guardian is not None:
             guardian.finish()

@@ -1,9 +1,10 @@
 """One training at a time on a GPU of this host: a ``flock`` per GPU in ``[zeus] state_dir``.
 
-The driver alone does not suffice: it lists another training only once that computes, and two trainings that begin
-together would each measure the other's energy. The holder of ``gpu-<uuid>.lock`` writes its name into the first bytes.
-A training that shares the GPU (``gpu_lock="share"``, or after waiting too long) appends one byte to tell the holder.
-A GPU whose lock cannot be opened may be in use and counts as shared.
+The driver alone does not suffice: it lists another training only once that computes, and two
+trainings that begin together would each measure the other's energy. The holder of
+``gpu-<uuid>.lock`` writes its name into the first bytes. A training that shares the GPU
+(``gpu_lock="share"``, or after waiting too long) appends one byte to tell the holder. A GPU whose
+lock cannot be opened may be in use and counts as shared.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ _held: weakref.WeakValueDictionary[str, GpuLock] = weakref.WeakValueDictionary()
 class GpuLock:
     """Takes the locks of one or several GPUs, or finds that another training uses one of them.
 
-    ``why_shared`` is empty where the GPUs are this training's alone; ``waited`` is whether another training had one.
+    ``why_shared`` is empty if the GPUs are this training's alone; ``waited`` is whether another
+    training had one.
 
     :param state_dir: a path of the host, shared by its containers.
     :param how: ``wait`` for at most ``wait_s`` seconds, or ``share`` at once.
-    :param above: UUIDs of GPUs whose lock the parent process holds for this training, as an operator for its command.
+    :param above: UUIDs of GPUs whose lock the parent process holds for this training, as an
+        operator for its command.
     """
 
     def __init__(
@@ -53,21 +56,30 @@ class GpuLock:
     ) -> None:
         self.why_shared = ""
         self.waited = False
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
+        self._sleep = sleep
         self._files: dict[str, int] = {}  # path -> descriptor that holds the lock
-        self._close_files = weakref.finalize(self, _close, self._files)  # also for a device that is never closed
-        until_s = clock() + (wait_s if how == "wait" else 0.0)
+        # also for a device that is never closed
+        self._close_files = weakref.finalize(self, _close, self._files)
+        until_s = clock()
+        if how == "wait":
+            until_s += wait_s
         try:
-            for uuid in sorted(set(uuids)):  # always in the same order, so that no two trainings wait for each other
+            # always in the same order, so that no two trainings wait for each other
+            for uuid in sorted(set(uuids)):
                 path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
                 holder = "" if path in _held else self._acquire(path)
                 if not holder or uuid in above:
                     continue
                 self.waited = True
+                # without the lock it trains all the same: a GPU that is busy fails no training
                 if self._wait(path, holder, uuid, until_s):
                     tell_holder(state_dir, uuid)  # and train beside it
-                    self.why_shared = f"another training of this host uses {uuid}: {ALONE}, or set gpu_lock='wait'"
-                    log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
+                    used = f"another training of this host uses {uuid}"
+                    self.why_shared = f"{used}: {ALONE}, or set gpu_lock='wait'"
+                    log.warning(
+                        "Power limits are not set and energy is not measured: %s.", self.why_shared
+                    )
         except BaseException:  # stopped while it waited
             self.close()
             raise
@@ -82,8 +94,10 @@ class GpuLock:
             except OSError as error:  # the training closed it, or its file system is gone
                 log.debug("The lock %s cannot be read: %s", path, error)
                 continue
-            if size > _NAME_BYTES:
-                self.why_shared = f"another training of this host came to share the GPU ({Path(path).stem}): {ALONE}"
+            if size > _NAME_BYTES:  # tell_holder() of another training appended to it
+                gpu = Path(path).stem
+                came = f"another training of this host came to share the GPU ({gpu})"
+                self.why_shared = f"{came}: {ALONE}"
         return self.why_shared
 
     def close(self) -> None:
@@ -93,7 +107,10 @@ class GpuLock:
         self._close_files()
 
     def _acquire(self, path: str) -> str:
-        """Try to take the lock. Returns its holder; empty where it was taken, or cannot be, as ``why_shared`` says."""
+        """Try to take the lock.
+
+        Returns its holder; empty if it was taken, or cannot be, as ``why_shared`` says.
+        """
         descriptor = None
         try:
             private_files.make_folder(os.path.dirname(path))
@@ -102,30 +119,43 @@ class GpuLock:
         except OSError as error:
             if descriptor is not None and isinstance(error, BlockingIOError):
                 with open(descriptor, "rb", buffering=0) as file:
-                    return file.read(_NAME_BYTES).decode("utf-8", "replace").strip() or "another training"
+                    holder = file.read(_NAME_BYTES).decode("utf-8", "replace").strip()
+                return holder or "another training"
             if descriptor is not None:  # a file system without locks
                 os.close(descriptor)
             self.why_shared = (
-                f"whether another training of this host uses the GPU is not known ({path}: {error.strerror}): to have "
-                "energy measured and power limits set, let [zeus] state_dir name a folder that this user can write to"
+                f"whether another training of this host uses the GPU is not known ({path}: "
+                f"{error.strerror}): to have energy measured and power limits set, let [zeus] "
+                "state_dir name a folder that this user can write to"
             )
             log.warning("Power limits are not set and energy is not measured: %s.", self.why_shared)
             return ""
-        task = ".".join(filter(None, (os.environ.get(f"AIRFLOW_CTX_{name}_ID") for name in ("DAG", "TASK"))))
-        process = f"process {os.getpid()} on {socket.gethostname()}"
-        name = f"{process} ({task})" if task else process  # its end may be cut off, and the process is asked for
+        ids = (os.environ.get("AIRFLOW_CTX_DAG_ID"), os.environ.get("AIRFLOW_CTX_TASK_ID"))
+        task = ".".join(filter(None, ids))
+        name = f"process {os.getpid()} on {socket.gethostname()}"
+        if task:
+            name += f" ({task})"  # at the end, which may be cut off: tell_holder() reads the rest
         with contextlib.suppress(OSError):  # the disk is full; the lock is taken all the same
-            os.ftruncate(descriptor, 0)
+            os.ftruncate(descriptor, 0)  # with the bytes that told an earlier holder
             os.pwrite(descriptor, name.encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)
         self._files[path] = descriptor
         return ""
 
     def _wait(self, path: str, holder: str, uuid: str, until_s: float) -> str:
-        """Wait until the lock is taken or the time is over, with a log line each minute. Returns the last holder."""
-        start_s = logged_s = self._clock()
+        """Wait until the lock is taken or the time is over, with a log line each minute.
+
+        Returns the last holder.
+        """
+        start_s = self._clock()
+        logged_s = start_s
         if start_s >= until_s:
             return holder
-        log.info("Zeus waits for %s, at most %.0f min: %s trains on it.", uuid, (until_s - start_s) / 60, holder)
+        log.info(
+            "Zeus waits for %s, at most %.0f min: %s trains on it.",
+            uuid,
+            (until_s - start_s) / 60,
+            holder,
+        )
         log_every_s = 60.0
         while holder and self._clock() < until_s:
             self._sleep(POLL_S)
@@ -133,18 +163,27 @@ class GpuLock:
             if holder and self._clock() - logged_s >= log_every_s:
                 logged_s = self._clock()
                 log.info(
-                    "Zeus has waited for %s for %.0f min: %s trains on it.", uuid, (logged_s - start_s) / 60, holder
+                    "Zeus has waited for %s for %.0f min: %s trains on it.",
+                    uuid,
+                    (logged_s - start_s) / 60,
+                    holder,
                 )
         waited_min = (self._clock() - start_s) / 60
         if holder:
-            log.warning("Zeus stops waiting for %s after %.0f min: %s trains on it.", uuid, waited_min, holder)
+            log.warning(
+                "Zeus stops waiting for %s after %.0f min: %s trains on it.",
+                uuid,
+                waited_min,
+                holder,
+            )
         else:
             log.info("Zeus has %s for itself after %.1f min.", uuid, waited_min)
         return holder
 
 
 def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[int] = ()) -> None:
-    """Let another process that holds the lock of a GPU know, by one more byte, that it is not alone. Raises nothing.
+    """Let another process that holds the lock of a GPU know, by one more byte, that it is not
+    alone. Raises nothing.
 
     :param ours: processes of this training, one of which may hold it.
     """

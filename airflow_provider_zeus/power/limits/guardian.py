@@ -1,15 +1,18 @@
-"""The guardian process: gives a power limit back when the training that changed it dies, by SIGKILL too.
+"""The guardian process: gives a power limit back when the training that changed it dies, by SIGKILL
+too.
 
-:mod:`~airflow_provider_zeus.power.limits.guardian_client` starts this file as a script, in its own session and without
-site packages. The guardian reads one line of JSON from stdin (``trainer`` pid, ``pidfd``, ``path``, ``record``),
-watches the trainer, creates the record, locks it, and answers ``ready``. Then it waits for one of:
+:mod:`~airflow_provider_zeus.power.limits.guardian_client` starts this file as a script, in its own
+session and without site packages. The guardian reads one line of JSON from stdin (``trainer`` pid,
+``pidfd``, ``path``, ``record``), watches the trainer, creates the record, locks it, and answers
+``ready``. Then it waits for one of:
 
 - ``done`` on stdin: the trainer has given the limit back itself;
 - the trainer's pidfd is readable: the trainer is dead; children that it forked do not matter;
-- where the kernel has no pidfd: end of file on stdin, whose other end the trainer's forked children close.
+- if the kernel has no pidfd: end of file on stdin, whose other end the trainer's forked children
+  close.
 
-It ignores SIGTERM, which a service manager sends to every process of the worker: the guardian must end last. It ends
-when the trainer ends. Standard library only.
+It ignores SIGTERM, which a service manager sends to every process of the worker: the guardian must
+end last. It ends when the trainer ends. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,40 +30,56 @@ READY = b"ready\n"
 
 def main() -> int:
     """Guard one trainer; the exit status is 0 once the record is removed."""
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
-    from airflow_provider_zeus.power.limits import record  # now: the package may be replaced while this process waits
+    sys.path.append(
+        os.path.dirname(
+            os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        )
+    )
+    # now: the package may be replaced while this process waits
+    from airflow_provider_zeus.power.limits import record
 
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    os.chdir("/")
-    with open(0, "rb", buffering=0, closefd=False) as stdin:  # unbuffered: what follows the line is read below
+    os.chdir("/")  # else the training's folder could not be unmounted while this process waits
+    # unbuffered: what follows the line is read below
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
         request = json.loads(stdin.readline())
-    pidfd = pidfd_of(request["trainer"]) if request["pidfd"] else None
-    is_orphan = os.getppid() != request["trainer"]  # the trainer died before this process watched it ...
+    pidfd = None
+    if request["pidfd"]:
+        pidfd = pidfd_of(request["trainer"])
+    # the trainer died before this process watched it ...
+    is_orphan = os.getppid() != request["trainer"]
     if is_orphan and not request["record"]["set_w"]:
-        return 1  # ... and before it set a limit; otherwise this process replaces a guardian that died, too
+        # ... and before it set a limit; otherwise this process replaces a guardian that died, too
+        return 1
     ports = [record.open_port(part) for part in request["record"]["restore"]]
     descriptor = record.create(request["path"], request["record"])
-    with contextlib.suppress(BrokenPipeError):  # the trainer died before it set a limit; its pidfd reports that
+    # the trainer died before it set a limit; its pidfd reports that
+    with contextlib.suppress(BrokenPipeError):
         os.write(1, READY)
     os.close(1)
-    poll, done = select.poll(), False
-    for watched in (0, *([] if pidfd is None else [pidfd])):
-        poll.register(watched, select.POLLIN)
+    poll = select.poll()
+    done = False
+    poll.register(0, select.POLLIN)
+    if pidfd is not None:
+        poll.register(pidfd, select.POLLIN)
     while not is_orphan:  # until the trainer says done, or is dead
-        ready = [each for each, _ in poll.poll()]
-        done = 0 in ready and os.read(0, 64) == DONE  # first: the trainer may have written it just before it ended
-        if done or pidfd is None or pidfd in ready:
+        ready = dict(poll.poll())
+        # first: the trainer may have written it just before it ended
+        done = 0 in ready and os.read(0, 64) == DONE
+        is_dead = pidfd is None or pidfd in ready
+        if done or is_dead:
             break
         poll.unregister(0)  # end of file while the trainer lives: only its pidfd counts
     if not done:
         record.give_back(descriptor, ports)  # on an error the record stays for the next training
+    # last: if this process is killed before, the next training gives the limit back
     os.unlink(request["path"])
     return 0
 
 
 def pidfd_of(pid: int) -> int | None:
-    """Open a pidfd of a process; None where the kernel has none, or a container forbids it."""
+    """Open a pidfd of a process; None if the kernel has none, or a container forbids it."""
     try:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):

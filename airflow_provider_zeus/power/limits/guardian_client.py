@@ -17,17 +17,19 @@ from typing import IO, Any
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.limits import guardian, record
-from airflow_provider_zeus.power.limits.sidecar_server import new_record
+from airflow_provider_zeus.power.limits.limit_format import new_record
 
 START_S = 5.0  # a start takes some 50 ms; a host under load needs longer
 
 _pipes: weakref.WeakSet[IO[bytes]] = weakref.WeakSet()
-# In a forked child they are closed: without a pidfd, an end that stays open there hides the trainer's death.
+# In a forked child they are closed: without a pidfd, an end that stays open there hides the
+# trainer's death.
 os.register_at_fork(after_in_child=lambda: [pipe.close() for pipe in list(_pipes)])
 
 
 class GuardianClient:
-    """Starts the guardian process of one device's limit and talks to it. Raises DeviceError: it cannot be started.
+    """Starts the guardian process of one device's limit and talks to it. Raises DeviceError: it
+    cannot be started.
 
     :param restore: the device's ``restore_record()``.
     :param limit_found_w: the limit that the guardian gives back [W].
@@ -68,7 +70,10 @@ class GuardianClient:
         return not self._ended(0.0) and os.path.exists(self._path)
 
     def restarted(self) -> GuardianClient:
-        """Start another guardian with the record of this dead one. Raises DeviceError: the record stays then."""
+        """Start another guardian with the record of this dead one.
+
+        Raises DeviceError: the record stays then.
+        """
         another = GuardianClient(
             self._state_dir, self._record["restore"], self._record["found_w"], self._record["set_w"]
         )
@@ -77,7 +82,9 @@ class GuardianClient:
         return another
 
     def note(self, *limits_w: float) -> None:
-        """Record the limits of which one will be in force from now on: the present and the next [W]."""
+        """Record the limits of which one will be in force from now on: the present and the next
+        [W].
+        """
         self._record["set_w"] = list(limits_w)
         descriptor = private_files.open_file(self._path, os.O_RDWR)
         try:
@@ -97,7 +104,7 @@ class GuardianClient:
             self._close()
 
     def _send_request(self) -> None:
-        """Send what to guard and wait for ``ready``."""
+        """Send the record to guard and wait for ``ready``."""
         request = {
             "trainer": os.getpid(),
             "pidfd": hasattr(os, "pidfd_open"),
@@ -110,8 +117,9 @@ class GuardianClient:
             self._stdin.write(json.dumps(request).encode() + b"\n")
             poll = select.poll()  # not select(): a training may have thousands of open files
             poll.register(stdout, select.POLLIN)
-            ready = poll.poll(START_S * 1000)
-            answer = stdout.read(len(guardian.READY)) if ready else f"no answer within {START_S:g} s"
+            answer: bytes | str = f"no answer within {START_S:g} s"
+            if poll.poll(START_S * 1000):
+                answer = stdout.read(len(guardian.READY))
         except OSError as error:
             answer = str(error)
         finally:
@@ -120,8 +128,8 @@ class GuardianClient:
             self._kill()
             self._close()
             raise DeviceError(
-                f"the guardian of the power limit did not start (is state_dir writable, and does the GPU's driver "
-                f"answer?): {answer!r}"
+                "the guardian of the power limit did not start (is state_dir writable, and does "
+                f"the GPU's driver answer?): {answer!r}"
             )
 
     def _close(self) -> None:
@@ -131,7 +139,10 @@ class GuardianClient:
             self._pidfd = None
 
     def _kill(self) -> None:
-        """Kill the guardian and remove its record. One that hangs in the driver ends later and is not waited for."""
+        """Kill the guardian and remove its record.
+
+        One that hangs in the driver ends later and is not waited for.
+        """
         with suppress(OSError):
             if self._pidfd is None:
                 self._process.kill()
@@ -145,7 +156,8 @@ class GuardianClient:
     def _ended(self, within_s: float) -> bool:
         """Wait for the guardian's end; False after so many seconds.
 
-        By its pidfd: the training may collect any child process, and another process may have the pid after that.
+        By its pidfd: the training may collect any child process, and another process may have the
+        pid after that.
         """
         if self._pidfd is None:
             with suppress(subprocess.TimeoutExpired):

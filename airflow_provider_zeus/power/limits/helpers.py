@@ -1,14 +1,13 @@
 """Helpers: processes on a Unix socket that set power limits for a process that may not.
 
-Our own is the sidecar (:mod:`.sidecar_server`); when its client's connection or process ends, it gives the limit found
-back. The other is ``zeusd``, the Zeus project's daemon (zeusd of zeus 0.16). That one identifies GPUs by index and
-restores nothing itself: the guardian does. The guardian opens the same helper from the record of a limit: standard
-library only.
+Our own is the sidecar (:mod:`.sidecar_server`); when its client's connection or process ends, it
+gives the limit found back. The other is ``zeusd``, the Zeus project's daemon (zeusd of zeus 0.16).
+That one identifies GPUs by index and restores nothing itself: the guardian does. The guardian opens
+the same helper from the record of a limit: standard library only.
 """
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
@@ -16,40 +15,54 @@ import socket
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from airflow_provider_zeus.errors import DeviceError
 
 ZEUSD = "zeusd:"  # prefix of the path of a zeusd's socket; a path without it is that of the sidecar
-TOKEN = "ZEUSD_TOKEN"  # noqa: S105  name of the environment variable that zeusd's own client reads too
+TOKEN = "ZEUSD_TOKEN"  # noqa: S105  an environment variable, of zeusd's own client too
 ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
 AGAIN_S = 0.01  # between attempts while the sidecar has too many clients
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-# In a forked child they are closed: to a sidecar that cannot see processes, their end ends the training.
+# In a forked child they are closed: to a sidecar that cannot see processes, their end ends the
+# training.
 os.register_at_fork(after_in_child=lambda: [*map(socket.socket.close, list(_connections))])
 
 
 class SidecarClient:
-    """Client of the sidecar at this socket, for these GPUs. Every method raises OSError with the reason."""
+    """Client of the sidecar at this socket, for these GPUs.
+
+    Every method raises OSError with the reason.
+    """
 
     def __init__(self, path: str, uuids: Sequence[str]) -> None:
-        self._path, self._uuids = path, list(uuids)
+        self._path = path
+        self._uuids = list(uuids)
         self._connection: socket.socket | None = None
         self._pid = os.getpid()
 
     def check(self) -> None:
-        """Raise OSError where it does not serve these GPUs."""
+        """Raise OSError if it does not serve these GPUs."""
         served = self._ask({"do": "limits"}).get("gpus")
         if not isinstance(served, dict):
-            raise OSError(f"what listens at {self._path} is no power limit sidecar: it names no GPUs")
+            raise OSError(
+                f"what listens at {self._path} is no power limit sidecar: it names no GPUs"
+            )
         missing = [uuid for uuid in self._uuids if uuid not in served]
         if missing:
-            raise OSError(f"the sidecar at {self._path} does not serve {', '.join(missing)}; start it with --gpus all")
+            raise OSError(
+                f"the sidecar at {self._path} does not serve {', '.join(missing)}; start it with "
+                "--gpus all"
+            )
 
     def set_limit_w(self, limit_w: float) -> None:
-        """Set the limit of each GPU [W]. This process holds the GPUs until it ends or closes the connection."""
+        """Set the limit of each GPU [W].
+
+        This process holds the GPUs until it ends or closes the connection.
+        """
         self._ask({"do": "set", "gpus": self._uuids, "limit_w": limit_w})
 
     def restore_w(self, limit_w: float) -> None:
@@ -57,58 +70,52 @@ class SidecarClient:
         self._ask({"do": "restore", "gpus": self._uuids})
 
     def close(self) -> None:
-        """Close the connection; the sidecar then gives back what is not given back yet."""
+        """Close the connection; the sidecar then gives back the limits that it still holds."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its answer, with a new connection where the sidecar closed the old one."""
+        """Send a request and return its answer, with a new connection if the sidecar closed the old
+        one.
+        """
         try:
             end_s = time.monotonic() + ANSWER_S
             text: bytes | None = None
             while text is None:
                 try:
                     text = self._exchange(json.dumps(request).encode() + b"\n", end_s)
-                except (ConnectionResetError, BrokenPipeError):  # restarted, or it gave this place to another client
+                except (ConnectionResetError, BrokenPipeError):
+                    # restarted, or it gave this place to another client
                     self.close()
-                    time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
-            answer = json.loads(text)
-            if not isinstance(answer, dict):
-                raise ValueError("not a JSON object")
+                    time.sleep(min(AGAIN_S, left_s(end_s)))
+            answer = _parsed(text)
         except OSError as error:
             self.close()
             raise OSError(f"the sidecar at {self._path} cannot be reached: {error}") from error
         except (ValueError, RecursionError) as error:
             self.close()
-            raise OSError(f"what listens at {self._path} is no power limit sidecar: {error}") from error
+            raise OSError(
+                f"what listens at {self._path} is no power limit sidecar: {error}"
+            ) from error
         if answer.get("ok") is not True:
             raise OSError(f"the sidecar at {self._path} refused: {answer.get('error', answer)}")
         return answer
 
     def _exchange(self, line: bytes, end_s: float) -> bytes:
-        """Send a line and return the answer's, over a connection that is made where there is none."""
+        """Send a line and return the answer's, over a connection that is made if there is none."""
         if self._pid != os.getpid():
-            self._connection, self._pid = None, os.getpid()  # the parent's
+            self._connection = None  # the parent's
+            self._pid = os.getpid()
         if self._connection is None:
-            with contextlib.ExitStack() as undo:
-                connection = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-                connection.settimeout(ANSWER_S)
-                while True:
-                    try:
-                        connection.connect(self._path)
-                        break
-                    except BlockingIOError:  # too many other clients wait to be accepted
-                        time.sleep(min(AGAIN_S, left_s(end_s, ANSWER_S)))
-                undo.pop_all()
-            _connections.add(connection)
-            self._connection = connection
+            self._connection = self._connected(end_s)
         connection = self._connection
-        connection.settimeout(left_s(end_s, ANSWER_S))
+        connection.settimeout(left_s(end_s))
         connection.sendall(line)
-        answer, most = b"", 1024 * 1024  # bytes
+        answer = b""
+        most = 1024 * 1024  # bytes: whatever listens there must not fill this process's memory
         while not answer.endswith(b"\n"):
-            connection.settimeout(left_s(end_s, ANSWER_S))
+            connection.settimeout(left_s(end_s))
             part = connection.recv(65536)
             if not part:
                 raise ConnectionResetError("it closed the connection")
@@ -117,31 +124,68 @@ class SidecarClient:
                 raise ValueError(f"its answer is longer than {most} bytes")
         return answer
 
+    def _connected(self, end_s: float) -> socket.socket:
+        """A new connection. Raises OSError."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(ANSWER_S)
+        try:
+            while True:
+                try:
+                    connection.connect(self._path)
+                    _connections.add(connection)
+                    return connection
+                except BlockingIOError:  # too many other clients wait to be accepted
+                    time.sleep(min(AGAIN_S, left_s(end_s)))
+        except BaseException:
+            connection.close()
+            raise
 
+
+@dataclass
 class ZeusdClient:
-    """Client of the zeusd at this socket, for GPUs with these indices. Every method raises OSError with the reason."""
+    """Client of the zeusd at this socket, for GPUs with these indices.
 
-    def __init__(self, path: str, indices: Sequence[int], models: Sequence[str] = ()) -> None:
-        self._path, self._indices, self._models = path, list(indices), list(models)
+    :param models: of all GPUs, as this process's driver lists them; empty: they are not compared.
+
+    Every method raises OSError with the reason.
+    """
+
+    path: str
+    indices: Sequence[int]
+    models: Sequence[str] = ()
 
     def check(self) -> None:
-        """Raise OSError where it may not set limits for this process, or has other GPUs than this process's driver."""
-        found = self._json("GET", "/discover")
-        groups, gpus = found.get("enabled_api_groups", []), found.get("gpus", [])
-        if not isinstance(groups, list) or not isinstance(gpus, list) or not all(isinstance(gpu, dict) for gpu in gpus):
-            raise OSError(f"what listens at {self._path} is no zeusd: it names no API groups or GPUs")
+        """Raise OSError if it may not set limits for this process, or has other GPUs than this
+        process's driver.
+        """
+        answer = self._json("GET", "/discover")
+        groups = answer.get("enabled_api_groups", [])
+        gpus = answer.get("gpus", [])
+        is_list = isinstance(gpus, list) and all(isinstance(gpu, dict) for gpu in gpus)
+        if not is_list or not isinstance(groups, list):
+            raise OSError(
+                f"what listens at {self.path} is no zeusd: it names no API groups or GPUs"
+            )
         if "gpu-control" not in groups:
-            raise OSError(f"zeusd at {self._path} does not set limits: start it with the API group gpu-control")
+            raise OSError(
+                f"zeusd at {self.path} does not set limits: start it with the API group gpu-control"
+            )
         models = [str(gpu.get("name")) for gpu in gpus]
-        if self._models and models != self._models:  # a container that shows other GPUs, or in another order
-            raise OSError(f"zeusd at {self._path} has the GPUs {models}, this process {self._models}: not the same")
-        if found.get("auth_required"):
+        # a container that shows other GPUs, or in another order
+        if self.models and models != list(self.models):
+            raise OSError(
+                f"zeusd at {self.path} has the GPUs {models}, this process {list(self.models)}: "
+                "not the same"
+            )
+        if answer.get("auth_required"):
             self._json("GET", "/auth/whoami")
 
     def set_limit_w(self, limit_w: float) -> None:
         """Set the limit of each GPU [W]."""
-        gpus = ",".join(map(str, self._indices))
-        query = urlencode({"gpu_ids": gpus, "power_limit_mw": str(round(limit_w * 1000)), "block": "true"})
+        gpus = ",".join(map(str, self.indices))
+        query = urlencode(
+            {"gpu_ids": gpus, "power_limit_mw": str(round(limit_w * 1000)), "block": "true"}
+        )
         self._call("POST", f"/gpu/set_power_limit?{query}")
 
     restore_w = set_limit_w  # it knows no limit found: that is set like any other
@@ -152,35 +196,39 @@ class ZeusdClient:
     def _json(self, method: str, path: str) -> Mapping[str, Any]:
         text = self._call(method, path)
         try:
-            answer = json.loads(text)
-            if not isinstance(answer, dict):
-                raise ValueError("not a JSON object")
+            return _parsed(text)
         except (ValueError, RecursionError) as error:
-            raise OSError(f"what listens at {self._path} is no zeusd: {error}") from error
-        return answer
+            raise OSError(f"what listens at {self.path} is no zeusd: {error}") from error
 
     def _call(self, method: str, path: str) -> bytes:
         """Make one HTTP request and return the body of the answer."""
         token = os.environ.get(TOKEN)
-        client = http.client.HTTPConnection("localhost")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        client = http.client.HTTPConnection("localhost")  # over a socket of ours, not by TCP
         try:
             with _TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(ANSWER_S)
                 connection.end_s = time.monotonic() + ANSWER_S
-                connection.connect(self._path)
+                connection.connect(self.path)
                 client.sock = connection
-                client.request(method, path, headers={"Authorization": f"Bearer {token}"} if token else {})
+                client.request(method, path, headers=headers)
                 response = client.getresponse()
                 body = response.read(65536)
         except (OSError, http.client.HTTPException) as error:
-            raise OSError(f"zeusd at {self._path} cannot be reached: {error or type(error).__name__}") from error
+            raise OSError(
+                f"zeusd at {self.path} cannot be reached: {error or type(error).__name__}"
+            ) from error
         finally:
             client.close()
         if response.status == http.client.UNAUTHORIZED:
-            raise OSError(f"zeusd at {self._path} takes no request without a valid token: set {TOKEN}")
+            raise OSError(
+                f"zeusd at {self.path} takes no request without a valid token: set {TOKEN}"
+            )
         if response.status != http.client.OK:
             reason = body.decode("utf-8", "replace").strip()[:300] or "no reason"
-            raise OSError(f"zeusd at {self._path} refused with HTTP status {response.status}: {reason}")
+            raise OSError(
+                f"zeusd at {self.path} refused with HTTP status {response.status}: {reason}"
+            )
         return body
 
 
@@ -191,7 +239,7 @@ class _TimedSocket(socket.socket):
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         """Receive with the time that is left. Raises TimeoutError."""
-        self.settimeout(left_s(self.end_s, ANSWER_S))
+        self.settimeout(left_s(self.end_s))
         return super().recv_into(buffer, nbytes, flags)
 
 
@@ -203,20 +251,19 @@ def helper_at(power_socket: str, uuids: Sequence[str]) -> tuple[dict[str, Any], 
 
     :param power_socket: ``[zeus] power_socket``.
 
-    Returns its description (plain JSON, for :func:`open_helper` in any process) and its client. Raises DeviceError with
-    the reason.
+    Returns its description (plain JSON, for :func:`open_helper` in any process) and its client.
+    Raises DeviceError with the reason.
     """
-    from airflow_provider_zeus.power.nvml.visible import all_gpus  # not needed, and not imported, by the guardian
+    # not needed, and not imported, by the guardian
+    from airflow_provider_zeus.power.nvml.visible import all_gpus
 
     gpus = all_gpus()
     description: dict[str, Any] = {"kind": "sidecar", "path": power_socket, "uuids": list(uuids)}
     if power_socket.startswith(ZEUSD):
-        description = {
-            "kind": "zeusd",
-            "path": power_socket.removeprefix(ZEUSD),
-            "indices": [index for index, gpu in enumerate(gpus) if gpu.uuid in uuids],
-            "models": [gpu.model for gpu in gpus],
-        }
+        indices = [index for index, gpu in enumerate(gpus) if gpu.uuid in uuids]
+        models = [gpu.model for gpu in gpus]
+        path = power_socket.removeprefix(ZEUSD)
+        description = {"kind": "zeusd", "path": path, "indices": indices, "models": models}
     helper = open_helper(description)
     try:
         helper.check()
@@ -226,7 +273,10 @@ def helper_at(power_socket: str, uuids: Sequence[str]) -> tuple[dict[str, Any], 
 
 
 def open_helper(description: Mapping[str, Any]) -> LimitHelper:
-    """Make the client that a description names, without a request. Raises ValueError, KeyError: not a description."""
+    """Make the client that a description names, without a request.
+
+    Raises ValueError, KeyError: not a description.
+    """
     if description["kind"] == "sidecar":
         return SidecarClient(description["path"], description["uuids"])
     if description["kind"] == "zeusd":
@@ -234,9 +284,20 @@ def open_helper(description: Mapping[str, Any]) -> LimitHelper:
     raise ValueError(f"unknown kind of helper {description['kind']!r} in a limit record")
 
 
-def left_s(end_s: float, of_s: float) -> float:
-    """Seconds left until ``end_s``, by ``time.monotonic()``. Raises TimeoutError: all ``of_s`` seconds have passed."""
+def left_s(end_s: float) -> float:
+    """Seconds left of a request until ``end_s``, by ``time.monotonic()``.
+
+    Raises TimeoutError: they have passed.
+    """
     seconds = end_s - time.monotonic()
     if seconds <= 0:
-        raise TimeoutError(f"no answer within {of_s:g} s")
+        raise TimeoutError(f"no answer within {ANSWER_S:g} s")
     return seconds
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    """The JSON object of an answer. Raises ValueError, RecursionError."""
+    answer = json.loads(text)
+    if not isinstance(answer, dict):
+        raise ValueError("not a JSON object")
+    return answer

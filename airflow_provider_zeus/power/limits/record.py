@@ -1,13 +1,15 @@
 """The record of a changed limit, from which another process gives the limit found back.
 
-One JSON document per training, ``<state_dir>/limit-<random>.json``: a record as the sidecar writes it (``boot_id``,
-``found_w``, ``set_w``; see :func:`.new_record` there) and ``restore``, the device's ``restore_record()``. ``set_w``
-is the limit in force and the next one, written *before* each set, so one of the two is in force whenever the trainer
-dies. The guardian holds the record's ``flock``. A record that is not locked is an orphan: its host or container went
-down. A pid in the record would not do, since it means nothing in another container.
+One JSON document per training, ``<state_dir>/limit-<random>.json``: a record as the sidecar writes
+it (``boot_id``, ``found_w``, ``set_w``; see :func:`.new_record` there) and ``restore``, the
+device's ``restore_record()``. ``set_w`` is the limit in force and the next one, written *before*
+each set, so one of the two is in force whenever the trainer dies. The guardian holds the record's
+``flock``. A record that is not locked is an orphan: its host or container went down. A pid in the
+record would not do, since it means nothing in another container.
 
-A file with such a name that is no record (a folder, a pipe, unreadable text) is logged and not touched. The same holds
-for another user's file unless a group shares the folder: it would set limits with this user's rights.
+A file with such a name that is no record (a folder, a pipe, unreadable text) is logged and not
+touched. The same holds for another user's file unless a group shares the folder: it would set
+limits with this user's rights.
 
 Standard library only: the guardian uses it.
 """
@@ -22,13 +24,17 @@ import json
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.power.limits.sidecar_server import Nvml, boot_id, read_record, to_give_back
+from airflow_provider_zeus.power.limits.driver import Nvml
+from airflow_provider_zeus.power.limits.limit_format import boot_id, read_record, to_give_back
 from airflow_provider_zeus.power.simulated.state_file import StateFile
 from airflow_provider_zeus.printable import visible
+
+if TYPE_CHECKING:
+    from airflow_provider_zeus.power.limits.helpers import LimitHelper
 
 log = guarded_log(__name__)
 
@@ -36,22 +42,30 @@ _BYTES = 4096  # records are padded to this size, so that one write replaces the
 
 
 class NvmlPort:
-    """Reads and restores the limit of one GPU. Raises OSError where NVML, or the helper, does not answer.
+    """Reads and restores the limit of one GPU. Raises OSError if NVML, or the helper, does not
+    answer.
 
-    Where a helper sets limits, it also restores them; reading them needs no permission and is done here.
+    If a helper sets limits, it also restores them; reading them needs no permission and is done
+    here.
 
     :param helper: the description of the helper, for :func:`.helpers.open_helper`.
     :param driver: opens the driver library.
     """
 
-    def __init__(self, uuid: str, helper: dict[str, Any] | None = None, driver: Callable[[], Nvml] = Nvml) -> None:
-        self._uuid, self._nvml, self._helper = uuid, driver(), None
+    def __init__(
+        self, uuid: str, helper: dict[str, Any] | None = None, driver: Callable[[], Nvml] = Nvml
+    ) -> None:
+        self._uuid = uuid
+        self._nvml = driver()
+        self._helper: LimitHelper | None = None
         self._nvml.handle(uuid)
         if helper is not None:
-            from airflow_provider_zeus.power.limits.helpers import open_helper  # imports an HTTP client
+            # imports an HTTP client
+            from airflow_provider_zeus.power.limits.helpers import open_helper
 
             self._helper = open_helper(helper)
             self._helper.check()
+            # no connection while the guardian waits: the sidecar has few places
             self._helper.close()
 
     def limit_w(self) -> float:
@@ -67,7 +81,8 @@ class NvmlPort:
         self._helper.close()
 
 
-LimitPort = NvmlPort | StateFile  # reads and sets the limit of one device, without the device object
+# reads and sets the limit of one device, without the device object
+LimitPort = NvmlPort | StateFile
 
 
 def open_port(restore: dict[str, Any], driver: Callable[[], Nvml] = Nvml) -> LimitPort:
@@ -80,13 +95,15 @@ def open_port(restore: dict[str, Any], driver: Callable[[], Nvml] = Nvml) -> Lim
 
 
 def create(path: str, record: dict[str, Any]) -> int:
-    """Write a record that appears under ``path`` complete and locked; returns the descriptor that holds the lock.
+    """Write a record that appears under ``path`` complete and locked; returns the descriptor that
+    holds the lock.
 
-    Raises OSError, also where the disk is full; then no file is left.
+    Raises OSError, also if the disk is full; then no file is left.
     """
     temporary = f"{path}.new"
     descriptor = private_files.open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
+        # before it has its name: a record that is not locked is an orphan to every other training
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write(descriptor, record)
         os.rename(temporary, path)
@@ -99,7 +116,8 @@ def create(path: str, record: dict[str, Any]) -> int:
 
 
 def write(descriptor: int, record: dict[str, Any]) -> None:
-    """Replace the record in one write. Not synced: after a crash of the host a driver has its default limit anyway.
+    """Replace the record in one write. Not synced: after a crash of the host a driver has its
+    default limit anyway.
 
     Raises OSError, ValueError: the record is too long.
     """
@@ -123,19 +141,28 @@ def is_record(descriptor: int) -> bool:
         return False
 
 
-def give_back(descriptor: int, ports: Sequence[LimitPort] = (), driver: Callable[[], Nvml] = Nvml) -> str:
-    """Restore the limit found unless another process has set another limit; returns what was done, for the log.
+def give_back(
+    descriptor: int, ports: Sequence[LimitPort] = (), driver: Callable[[], Nvml] = Nvml
+) -> str:
+    """Restore the limit found unless another process has set another limit; returns a text for the
+    log.
 
-    :param ports: the limits of the devices where they are open already.
+    :param ports: the limits of the devices if they are open already.
 
-    Raises OSError where a device does not answer, and any error of a file that is no record.
+    Raises OSError if a device does not answer, and any error of a file that is no record.
     """
     record = read_record(os.pread(descriptor, _BYTES, 0))
-    written_in, now_in = record["boot_id"], boot_id()
-    done, failed = [], None
+    written_in = record["boot_id"]
+    now_in = boot_id()
+    # empty if it is not known: then the limit in force decides
+    is_booted = "" not in (written_in, now_in) and written_in != now_in
+    done = []
+    failed = None
     for index, part in enumerate(record["restore"]):
-        if part["kind"] == "nvml" and written_in and now_in and written_in != now_in:
-            done.append("the host was booted since, so the driver has its default limit: left alone")
+        if is_booted and part["kind"] == "nvml":
+            done.append(
+                "the host was booted since, so the driver has its default limit: left alone"
+            )
             continue
         try:
             port = ports[index] if ports else open_port(part, driver)
@@ -151,7 +178,8 @@ def give_back(descriptor: int, ports: Sequence[LimitPort] = (), driver: Callable
 
 
 def restore_orphans(state_dir: str | os.PathLike[str], driver: Callable[[], Nvml] = Nvml) -> int:
-    """Give back the limit of every record that no living guardian holds; returns how many. Raises nothing.
+    """Give back the limit of every record that no living guardian holds; returns how many. Raises
+    nothing.
 
     :param driver: opens the driver library; a training opens one whose calls do not hang.
     """
@@ -164,30 +192,43 @@ def _restore_orphan(path: str, driver: Callable[[], Nvml]) -> bool:
     except FileNotFoundError:
         return False  # another process has just restored it
     except OSError as error:
-        level = logging.DEBUG if error.errno == errno.EACCES else logging.WARNING  # another user's training may run
-        log.log(level, "%s is no limit record of this user (%s) and is left alone.", visible(path), error.strerror)
+        # another user's training may run
+        level = logging.DEBUG if error.errno == errno.EACCES else logging.WARNING
+        log.log(
+            level,
+            "%s is no limit record of this user (%s) and is left alone.",
+            visible(path),
+            error.strerror,
+        )
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(descriptor).st_nlink:  # another process restored it after it was opened here
+        # another process restored it after it was opened here
+        if not os.fstat(descriptor).st_nlink:
             return False
         try:
             done = give_back(descriptor, driver=driver)
         except OSError as error:  # the device may answer later: the record stays
             log.warning(
-                "A training died with its guardian (%s), and its device cannot be reached: %s.", visible(path), error
+                "A training died with its guardian (%s), and its device cannot be reached: %s.",
+                visible(path),
+                error,
             )
             return False
-        except Exception as error:  # of any kind: the file may hold anything, deeply nested JSON for instance
+        except Exception as error:
+            # of any kind: the file may hold anything, deeply nested JSON for instance
             problem = f"{type(error).__name__}: {error}"[:200]
             log.warning(
-                "%s is no limit record that can be read (%s) and is left alone: remove it.", visible(path), problem
+                "%s is no limit record that can be read (%s) and is left alone: remove it.",
+                visible(path),
+                problem,
             )
             return False
         log.warning("A training died with its guardian (%s): %s.", visible(path), done)
         os.unlink(path)
         return True
     except OSError:
-        return False  # its guardian lives; or locks or removals are refused here, which must not stop a training
+        # its guardian lives; or locks or removals are refused here, which must not stop a training
+        return False
     finally:
         os.close(descriptor)

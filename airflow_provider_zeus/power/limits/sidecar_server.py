@@ -1,33 +1,38 @@
-#!/usr/bin/env python3
 """Sets GPU power limits as root for workers that are not root, and gives back the limits it found.
 
-One file, Python 3.9 or newer, standard library and NVIDIA's driver library only. Installed with the provider it is the
-command ``zeus-power-sidecar``; copied to a host it runs by itself, without the provider.
+This file, driver.py and limit_format.py need Python 3.9 or newer, its standard library and NVIDIA's
+driver library. Installed with the provider they are the command ``zeus-power-sidecar``. Copied to a
+folder of a host they run without the provider: ``python3 -m FOLDER.sidecar_server``.
 
-A process that may write to the socket (see --group) may lower the limit of the GPUs named by --gpus within the driver's
-range and have it given back; nothing else. A limit above the one found is refused, as is one above the limit found at
-the first start since the host was booted: a cap set by the host's administrator stays in force.
+A process that may write to the socket (see --group) may lower the limit of the GPUs named by --gpus
+within the driver's range and have it given back; nothing else. A limit above the one found is
+refused, as is one above the limit found at the first start since the host was booted: a cap set by
+the host's administrator stays in force.
 
-One JSON object per line, one answer per line, ``{"ok": true, ...}`` or ``{"ok": false, "error": "..."}``::
+One JSON object per line, one answer per line, ``{"ok": true, ...}`` or ``{"ok": false, "error":
+"..."}``::
 
-    {"do": "limits"}                                         every GPU served: min_w, max_w, limit_w, held_by
-    {"do": "set", "gpus": ["GPU-..."], "limit_w": 150.0}     when granted, this connection holds these GPUs
-    {"do": "restore", "gpus": ["GPU-..."]}                   by the holder, or by any client after the holder is gone
+    {"do": "limits"}
+        every GPU served: min_w, max_w, limit_w, held_by
+    {"do": "set", "gpus": ["GPU-..."], "limit_w": 150.0}
+        when granted, this connection holds these GPUs
+    {"do": "restore", "gpus": ["GPU-..."]}
+        by the holder, or by any client after the holder is gone
 
-``limit_w`` is the limit as last read or set here; it is null, as the range is, until the driver has answered.
+``limit_w`` is the limit as last read or set here; it is null, as the range is, until the driver has
+answered.
 
-The limit found is restored when the holder asks for it, when its connection ends, when its process ends (a pidfd of the
-process that connected, so children that inherited the connection do not matter), and on SIGTERM, SIGINT and SIGHUP.
-After SIGKILL it is restored at the next start, from one record per GPU in the folder --state. A limit that another
-process has set meanwhile is left alone.
+The limit found is restored when the holder asks for it, when its connection ends, when its process
+ends (a pidfd of the process that connected, so children that inherited the connection do not
+matter), and on SIGTERM, SIGINT and SIGHUP. After SIGKILL it is restored at the next start, from one
+record per GPU in the folder --state. A limit that another process has set meanwhile is left alone.
 
-The package imports the driver's binding and the format of a record from here, so that each exists once.
-
-Neither a flood of requests, a slow GPU nor a log that is not read delays other clients. Each turn of the loop handles
-dead clients first, then limits to give back, then one request of each client. A user whose processes ask faster than
-they may waits, and the process that was served longest ago is next. The driver is called in one thread per GPU, and a
-line of the log that would have to wait for its reader is dropped and counted. When there are too many clients, the user
-with most connections loses one that holds no GPU.
+Neither a flood of requests, a slow GPU nor a log that is not read delays other clients. Each turn
+of the loop handles dead clients first, then limits to give back, then one request of each client. A
+user whose processes ask faster than they may waits, and the process that was served longest ago is
+next. The driver is called in one thread per GPU, and a line of the log that would have to wait for
+its reader is dropped and counted. When there are too many clients, the user with most connections
+loses one that holds no GPU.
 """
 
 from __future__ import annotations
@@ -48,125 +53,79 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import PurePath
 from typing import Any, NoReturn
 
+from .driver import NO_PERMISSION, Nvml, NvmlError
+from .limit_format import (
+    SAME_W,
+    UNREADABLE,
+    boot_id,
+    is_ours,
+    is_rounded,
+    new_record,
+    read_record,
+    same_w,
+    to_give_back,
+)
+
 MOST_BYTES = 16 * 1024  # of a request, and of a record
 RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
-PER_S, AT_ONCE = 50.0, 100  # requests of one user; a training asks every few seconds
-SAME_W = 0.5  # drivers round
-MOST_ROUNDING_W = 1.0  # by less than this a driver rounds: up, down or to the nearest watt
-
-INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 2, 3, 4, 13, 15
-NVML_ERRORS = {
-    1: "NVML is not initialised",
-    INVALID_ARGUMENT: "invalid argument",
-    NOT_SUPPORTED: "not supported by this GPU or driver",
-    NO_PERMISSION: "no permission",
-    6: "not found",
-    9: "the NVIDIA driver is not loaded; load it (nvidia-smi must work), in a container give it the GPU (--gpus)",
-    12: "libnvidia-ml.so.1 was not found; install the NVIDIA driver, in a container give it the GPU (--gpus)",
-    FUNCTION_NOT_FOUND: "the driver is too old to know this call; update it",
-    GPU_IS_LOST: "the GPU is lost; look at dmesg, reset it or reboot the host",
-    16: "the GPU must be reset",
-    17: "the operating system refused",
-    18: "driver and library are of different versions; reboot the host",
-    27: "the driver is not ready yet; try again in a minute, and look at dmesg if it stays so",
-    999: "an unknown error of the driver",
-}
+# requests of one user; a training asks every few seconds
+PER_S = 50.0
+AT_ONCE = 100
 
 
 class RefusedError(Exception):
     """A request that is not granted; the message is for the client."""
 
 
-class NvmlError(OSError):
-    """An error that the driver returned: ``code`` is NVML's number."""
-
-    def __init__(self, code: int, function: str) -> None:
-        super().__init__(f"{function.partition('_')[0]}: {NVML_ERRORS.get(code, f'error {code}')}")
-        self.code = code
-
-
-class Nvml:
-    """NVIDIA's driver library. Raises NvmlError where it returns an error, OSError where this host has none."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL("libnvidia-ml.so.1")
-        self.call("nvmlInit_v2")  # never shut down: other code of this process may have handles
-
-    def call(self, function: str, *arguments: Any, writes: tuple[Any, ...] = ()) -> list[Any]:
-        """Call a function by its C name; returns what it wrote: a ctypes object of each kind in ``writes``."""
-        written = [kind() for kind in writes]
-        try:
-            code = getattr(self._library, function)(*arguments, *map(ctypes.byref, written))
-        except AttributeError:
-            code = FUNCTION_NOT_FOUND
-        if code != 0:
-            raise NvmlError(code, function)
-        return written
-
-    def text(self, function: str, *arguments: Any) -> str:
-        """Call a function that writes a text, such as a UUID."""
-        buffer = ctypes.create_string_buffer(96)
-        self.call(function, *arguments, buffer, ctypes.c_uint(96))
-        return buffer.value.decode()
-
-    def handle(self, gpu: str | int) -> ctypes.c_void_p:
-        """The handle of a GPU, by its UUID or its index."""
-        if isinstance(gpu, int):
-            found = self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(gpu), writes=(ctypes.c_void_p,))
-        else:
-            found = self.call("nvmlDeviceGetHandleByUUID", gpu.encode(), writes=(ctypes.c_void_p,))
-        return found[0]  # type: ignore[no-any-return]
-
-    def limit_w(self, uuid: str) -> float:
-        """The power limit that is set [W]."""
-        (limit_mw,) = self.call("nvmlDeviceGetPowerManagementLimit", self.handle(uuid), writes=(ctypes.c_uint,))
-        return float(limit_mw.value / 1000)
-
-    def range_w(self, uuid: str) -> tuple[float, float]:
-        """Lowest and highest limit of the driver [W]."""
-        function, writes = "nvmlDeviceGetPowerManagementLimitConstraints", (ctypes.c_uint, ctypes.c_uint)
-        low, high = self.call(function, self.handle(uuid), writes=writes)
-        return low.value / 1000, high.value / 1000
-
-    def set_limit_w(self, uuid: str, limit_w: float) -> None:
-        """Set the power limit [W]."""
-        self.call("nvmlDeviceSetPowerManagementLimit", self.handle(uuid), ctypes.c_uint(round(limit_w * 1000)))
-
-
 class Log:
-    """Lines on stderr. One that would have to wait for its reader is dropped and counted: it holds nothing else up."""
+    """Lines on stderr.
 
-    one_at_a_time, dropped = threading.Lock(), 0
+    One that would have to wait for its reader is dropped and counted: it holds nothing else up.
+    """
+
+    one_at_a_time = threading.Lock()
+    dropped = 0
 
     @classmethod
     def say(cls, text: str) -> None:
         """Write a line, after the number of those that were dropped before it."""
         poll = select.poll()
         poll.register(2, select.POLLOUT)  # true of a pipe that has room for PIPE_BUF
-        # where the log is closed limits must be given back all the same
+        # if the log is closed limits must be given back all the same
         with cls.one_at_a_time, contextlib.suppress(OSError):
             if not poll.poll(0):
                 cls.dropped += 1
                 return
-            lost = f"{cls.dropped} lines of this log were dropped, since it was not read\n" if cls.dropped else ""
+            lost = ""
+            if cls.dropped:
+                lost = (
+                    f"lines of this log that were dropped, since it was not read: {cls.dropped}\n"
+                )
             cls.dropped = 0
             os.write(2, f"{lost}{text}\n".encode(errors="backslashreplace")[: select.PIPE_BUF])
 
 
 class Records:
-    """JSON files in a folder that only this user may enter. Raises OSError where the folder is not safe."""
+    """JSON files in a folder that only this user may enter.
+
+    Raises OSError if the folder is not safe.
+    """
 
     def __init__(self, folder: str) -> None:
-        self.folder, self._descriptor = folder, own_folder(folder, 0o700)
+        self.folder = folder
+        self._descriptor = own_folder(folder, 0o700)
 
     def lock(self) -> bool:
-        """Lock the folder until this process ends; False where another sidecar uses it."""
+        """Lock the folder until this process ends; False if another sidecar uses it.
+
+        Two sidecars would each take the other's limit for the one found.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = os.open("lock", flags, 0o600, dir_fd=self._descriptor)
         try:
@@ -176,13 +135,14 @@ class Records:
         return True
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """The record; None where there is none, or none that is valid."""
+        """The record; None if there is none, or none that is valid."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:
-                found = os.fstat(file.fileno())
-                is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-                if not is_plain or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                status = os.fstat(file.fileno())
+                is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+                is_own = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+                if not is_plain or not is_own:
                     raise ValueError("it is no plain file, or other users may write it")
                 text = file.read(MOST_BYTES + 1)
             if len(text) > MOST_BYTES:
@@ -199,8 +159,11 @@ class Records:
         half = f"{name}.new"
         self.remove(half)  # left by a process that was killed
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(half, flags, 0o600, dir_fd=self._descriptor), "w", encoding="utf-8") as file:
+        with open(
+            os.open(half, flags, 0o600, dir_fd=self._descriptor), "w", encoding="utf-8"
+        ) as file:
             json.dump(record, file)
+        # a process that is killed leaves the old record or the new one, never a half
         os.replace(half, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def remove(self, name: str) -> None:
@@ -212,75 +175,100 @@ class Records:
 class Limit:
     """The limit of one GPU, with a record on disk that is written before the limit is changed.
 
-    Its methods call the driver and raise OSError where it refuses. They run in this GPU's thread, one at a time.
+    Its methods call the driver and raise OSError if it refuses. They run in this GPU's thread, one
+    at a time.
     """
 
     def __init__(self, nvml: Nvml, uuid: str, records: Records, lowest_share: float) -> None:
-        self._nvml, self.uuid, self._records, self._lowest_share = nvml, uuid, records, lowest_share
-        self._name, self._first = f"{uuid}.json", f"first-{uuid}.json"
-        self.range_w: tuple[float, float] | None = None  # lowest and highest that may be set; None: not known yet
+        self._nvml = nvml
+        self.uuid = uuid
+        self._records = records
+        self._lowest_share = lowest_share
+        self._name = f"{uuid}.json"
+        self._first = f"first-{uuid}.json"
+        # lowest and highest that may be set; None: not known yet
+        self.range_w: tuple[float, float] | None = None
         self.limit_w: float | None = None  # as last read or set
         self.record: dict[str, Any] | None = None  # of a limit that is to be given back
 
     def check(self, limit_w: float, found_w: float = math.inf) -> None:
-        """Raise RefusedError where a limit [W] is out of range; the range may not be known yet."""
+        """Raise RefusedError if a limit [W] is out of range; the range may not be known yet."""
         if self.range_w is None:
             return
-        low_w, high_w = self.range_w[0], min(self.range_w[1], found_w)
+        low_w = self.range_w[0]
+        high_w = min(self.range_w[1], found_w)
         if not low_w - SAME_W < limit_w < high_w + SAME_W:
             raise RefusedError(
-                f"power limit = {limit_w:g} W of {self.uuid}: out of range. Use {low_w:g} to {high_w:g} W, "
-                "the limit found"
+                f"power limit = {limit_w:g} W of {self.uuid}: out of range. Use {low_w:g} to "
+                f"{high_w:g} W, the limit found"
             )
 
     def change(self, limit_w: float) -> None:
-        """Set the limit [W]. Raises RefusedError: out of range, or an administrator raised the limit."""
+        """Set the limit [W].
+
+        Raises RefusedError: out of range, or an administrator raised the limit.
+        """
         range_w = self._read_once()
-        present_w = self.limit_w = self._nvml.limit_w(self.uuid)
+        present_w = self._read_limit_w()
+        found_w = present_w
         record = self.record
-        if record is not None and not is_ours(present_w, record["found_w"], record["set_w"]):
-            record = None  # set by another process: this is the limit found from now on
-        found_w = record["found_w"] if record else present_w
+        # one that another process has set is the limit found from now on
+        if record is not None and is_ours(present_w, record["found_w"], record["set_w"]):
+            found_w = record["found_w"]
         if found_w >= range_w[1] + SAME_W:
             raise RefusedError(
-                f"{self.uuid} has a limit of {found_w:g} W, above the {range_w[1]:g} W found at the first start since "
-                "the host was booted. Where an administrator raised it: stop the sidecar, remove "
-                f"{self._records.folder}/{self._first} and start it again"
+                f"{self.uuid} has a limit of {found_w:g} W, above the {range_w[1]:g} W found at "
+                "the first start since the host was booted. Where an administrator raised it: stop "
+                f"the sidecar, remove {self._records.folder}/{self._first} and start it again"
             )
         self.check(limit_w, found_w)
         limit_w = max(limit_w, range_w[0])  # check() allowed for the driver's rounding
         if same_w(limit_w, found_w):
             limit_w = found_w
+        # both limits before the change: whichever is in force after a crash is then known as ours
         record = new_record(found_w, present_w, limit_w)
         self._records.write(self._name, record)
         self.record = record
         try:
             self._nvml.set_limit_w(self.uuid, limit_w)
         except NvmlError as error:
-            hint = ": this sidecar must run as root or with CAP_SYS_ADMIN" if error.code == NO_PERMISSION else ""
-            raise OSError(f"{error}{hint}") from error
+            if error.code != NO_PERMISSION:
+                raise OSError(str(error)) from error
+            hint = "this sidecar must run as root or with CAP_SYS_ADMIN"
+            raise OSError(f"{error}: {hint}") from error
         self.limit_w = self._nvml.limit_w(self.uuid)
+        # else the rounded limit would seem to be another process's, and never be given back
         if is_rounded(self.limit_w, limit_w):
             self.record = new_record(found_w, limit_w, self.limit_w)
             self._records.write(self._name, self.record)
 
     def restore(self) -> str:
-        """Restore the limit found; returns what was done, for the log. The record stays where the driver refuses."""
+        """Restore the limit found; returns a text for the log.
+
+        The record stays if the driver refuses.
+        """
         self._read_once()
         if self.record is None:
             return "nothing to restore"
-        present_w = self.limit_w = self._nvml.limit_w(self.uuid)
+        present_w = self._read_limit_w()
         limit_w, done = to_give_back(self.record, present_w)
         if limit_w is not None:
             self._nvml.set_limit_w(self.uuid, limit_w)
             self.limit_w = limit_w
+        # after the limit: a process that is killed in between gives it back once more
         self._records.remove(self._name)
         self.record = None
         say(f"{self.uuid}: {done}")
         return done
 
+    def _read_limit_w(self) -> float:
+        self.limit_w = self._nvml.limit_w(self.uuid)
+        return self.limit_w
+
     def _read_once(self) -> tuple[float, float]:
-        """The range that may be set [W]; read once, together with the record of an earlier process of this boot."""
+        """The range that may be set [W]; read once, together with the record of an earlier process
+        of this boot.
+        """
         if self.range_w is None:
             low_w, high_w = self._nvml.range_w(self.uuid)
             self.limit_w = self._nvml.limit_w(self.uuid)
@@ -289,16 +277,24 @@ class Limit:
                 first = new_record(self.limit_w)
                 self._records.write(self._first, first)
             high_w = min(high_w, first["found_w"])  # no higher one is ever set
-            record = self._records.read(self._name)
-            if record is not None and (record["boot_id"] != boot_id() or record["found_w"] >= high_w + SAME_W):
-                booted = record["boot_id"] != boot_id()
-                more = f"it asks for more than the {high_w:g} W found at the first start"
-                say(f"{self.uuid}: an earlier record is dropped: {'the host was booted since' if booted else more}")
-                self._records.remove(self._name)
-                record = None
-            self.record = record
+            self.record = self._earlier_record(high_w)
             self.range_w = max(low_w, self._lowest_share * high_w), high_w
         return self.range_w
+
+    def _earlier_record(self, high_w: float) -> dict[str, Any] | None:
+        """The record of an earlier process of this boot; one that is no use is removed."""
+        record = self._records.read(self._name)
+        if record is None:
+            return None
+        if record["boot_id"] != boot_id():
+            why_dropped = "the host was booted since"
+        elif record["found_w"] >= high_w + SAME_W:
+            why_dropped = f"it asks for more than the {high_w:g} W found at the first start"
+        else:
+            return record
+        say(f"{self.uuid}: an earlier record is dropped: {why_dropped}")
+        self._records.remove(self._name)
+        return None
 
 
 class Request:
@@ -306,18 +302,24 @@ class Request:
 
     def __init__(self, line: bytes) -> None:
         try:
-            asked = json.loads(line)
-            self.what, uuids = asked["do"], asked.get("gpus", [])
-            self.limit_w = float(asked["limit_w"]) if self.what == "set" else 0.0
+            request = json.loads(line)
+            self.do = request["do"]
+            uuids = request.get("gpus", [])
+            self.limit_w = float(request["limit_w"]) if self.do == "set" else 0.0
             is_list = isinstance(uuids, list) and all(isinstance(uuid, str) for uuid in uuids)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except UNREADABLE as error:
             raise RefusedError(f"not a request: {error!r}") from None
-        if self.what not in ("limits", "set", "restore") or not is_list or (self.what != "limits" and not uuids):
-            raise RefusedError("not a request: do is limits, set or restore, and gpus a list of UUIDs")
-        self.uuids: list[str] = [] if self.what == "limits" else list(dict.fromkeys(uuids))
+        names_enough = self.do == "limits" or bool(uuids)
+        is_request = self.do in ("limits", "set", "restore") and names_enough
+        if not is_list or not is_request:
+            raise RefusedError(
+                "not a request: do is limits, set or restore, and gpus a list of UUIDs"
+            )
+        self.uuids: list[str] = [] if self.do == "limits" else list(dict.fromkeys(uuids))
         self.since_s = time.monotonic()
         self.taken: list[str] = []  # GPUs that the client holds by this request
-        self.works: dict[str, Future[Any]] = {}  # UUID -> what its GPU does for this request, once started
+        # UUID -> the work of its GPU for this request, once started
+        self.works: dict[str, Future[Any]] = {}
 
 
 class Client:
@@ -325,18 +327,28 @@ class Client:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self.connection, self.text = connection, b""
+        self.connection = connection
+        self.text = b""
         self.request: Request | None = None  # not answered yet
         self.used_s = time.monotonic()
-        self.pid, self.uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        self.process = (self.uid, self.pid or id(self))  # pid 0: in a PID namespace that is not visible here
+        self.pid, self.uid, _ = struct.unpack(
+            "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        )
+        # pid 0: in a PID namespace that is not visible here
+        self.process = (self.uid, self.pid or id(self))
         self.pidfd: int | None = None
         so_peerpidfd = 77  # Linux 6.5
-        try:  # of the process that connected, even if its pid is reused
-            self.pidfd = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, so_peerpidfd, 4))[0]
+        try:  # of the process that connected, even if its pid is used again
+            pidfd = connection.getsockopt(socket.SOL_SOCKET, so_peerpidfd, 4)
+            (self.pidfd,) = struct.unpack("i", pidfd)
         except OSError:
             with contextlib.suppress(OSError, AttributeError):
                 self.pidfd = os.pidfd_open(self.pid) if self.pid > 0 else None
+
+    @property
+    def since_s(self) -> float:
+        """Since when its request waits; 0: it has none."""
+        return 0.0 if self.request is None else self.request.since_s
 
     @property
     def has_line(self) -> bool:
@@ -353,7 +365,7 @@ class Client:
         return bool(poll.poll(0))
 
     def read(self) -> bool:
-        """Receive once; False where the connection ended, or a line is too long."""
+        """Receive once; False if the connection ended, or a line is too long."""
         try:
             part = self.connection.recv(MOST_BYTES)
         except BlockingIOError:
@@ -361,13 +373,15 @@ class Client:
         except OSError:
             return False
         self.text += part
+        # a line without an end must not fill the memory
         return bool(part) and (b"\n" in self.text or len(self.text) <= MOST_BYTES)
 
     def answer(self, said: dict[str, Any]) -> bool:
-        """Send an answer; False where the client left, or does not read its answers."""
+        """Send an answer; False if the client left, or does not read its answers."""
         text = json.dumps(said).encode() + b"\n"
         self.request = None
         try:
+            # without waiting: a client that does not read must not hold up the others
             return self.connection.send(text) == len(text)
         except OSError:
             return False
@@ -380,38 +394,51 @@ class Client:
 
 
 class Gpu:
-    """The holder of a GPU, whether its limit must be given back, and the thread that calls its driver."""
+    """The holder of a GPU, whether its limit must be given back, and the thread that calls its
+    driver.
+    """
 
     def __init__(self, limit: Limit, wake: Callable[[], object]) -> None:
-        self.limit, self._wake = limit, wake
+        self.limit = limit
+        self._wake = wake
         self._thread = ThreadPoolExecutor(1)
         self.holder: Client | None = None
-        self.must_restore = True  # the limit found is to be given back; at the start, one that an earlier process left
+        # the limit found is to be given back; at the start, one that an earlier process left
+        self.must_restore = True
         self.retry_s = 0.0  # when to try again, after the driver refused
-        self.work: Future[Any] | None = None  # what its thread does
+        self.work: Future[Any] | None = None  # of its thread
         self.is_restoring = False  # whether that is giving the limit back
 
-    def submit(self, what: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Start to do something in this GPU's thread."""
-        self.work = self._thread.submit(what, *arguments)
+        self.work = self._thread.submit(task, *arguments)
         self.work.add_done_callback(lambda _: self._wake())
         return self.work
 
     def release(self) -> None:
         """Remove the holder: the limit found must be given back."""
-        self.holder, self.must_restore, self.retry_s = None, True, 0.0
+        self.holder = None
+        self.must_restore = True
+        self.retry_s = 0.0
 
     def restore_if_due(self) -> None:
-        """Start to give the limit back where that is to be done, and handle the result of the last attempt."""
+        """Start to give the limit back if that is to be done, and handle the result of the last
+        attempt.
+        """
         if self.work is not None and self.work.done():
             error = self.work.exception()
             if self.is_restoring:
                 self.must_restore = error is not None
-            if self.is_restoring and error is not None:
-                say(f"{self.limit.uuid}: the limit found could not be given back and is tried again: {error}")
-                self.retry_s = time.monotonic() + RETRY_S
-            self.work, self.is_restoring = None, False
-        if self.must_restore and self.work is None and time.monotonic() >= self.retry_s:
+                if error is not None:
+                    say(
+                        f"{self.limit.uuid}: the limit found could not be given back and is tried "
+                        f"again: {error}"
+                    )
+                    self.retry_s = time.monotonic() + RETRY_S
+            self.work = None
+            self.is_restoring = False
+        is_due = self.must_restore and time.monotonic() >= self.retry_s
+        if is_due and self.work is None:
             self.is_restoring = True
             self.submit(self.limit.restore)
 
@@ -422,66 +449,101 @@ class Sidecar:
     def __init__(self, limits: list[Limit], listener: socket.socket, wake: int, woken: int) -> None:
         wakes = partial(os.write, woken, b"\0")  # signals write their numbers
         self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
-        self._listener, self._wake = listener, wake
+        self._listener = listener
+        self._wake = wake
         self._clients: list[Client] = []
-        self._rested_s: dict[int, float] = {}  # user -> when it may ask as much at once as one that never asked
+        # user -> when it may ask as much at once as one that never asked
+        self._rested_s: dict[int, float] = {}
         self._served_s: dict[Any, float] = {}  # process -> when a line of it was taken last
         self._is_stopping = False
 
     def start(self) -> None:
-        """Read every GPU and give back what an earlier process left; a slow GPU is served once it has answered."""
+        """Read every GPU and give back the limits that an earlier process left; a slow GPU is
+        served once it has answered.
+        """
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        first_look_s = 5.0  # for the first reading of all GPUs; a GPU that takes longer is served later
+        # for the first reading of all GPUs; a GPU that takes longer is served later
+        first_look_s = 5.0
         wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], first_look_s)
 
     def run(self) -> int:
-        """Serve, then give all limits back. Returns the exit status: 1 where a limit could not be given back."""
+        """Serve, then give all limits back.
+
+        Returns the exit status: 1 if a limit could not be given back.
+        """
         status = 0
         try:
             while not self._is_stopping:
                 self._turn()
-        except Exception as error:  # of any kind: limits must not wait for the next start of this process
+        except Exception as error:
+            # of any kind: limits must not wait for the next start of this process
             say(f"stopped by an error: {error!r}")
-            status, self._is_stopping = 1, True
+            status = 1
+            self._is_stopping = True
         for client in list(self._clients):
             self._drop(client)
         end_s = time.monotonic() + 5.0
-        while any(gpu.must_restore for gpu in self._gpus.values()) and time.monotonic() < end_s:
+        while self._must_restore() and time.monotonic() < end_s:
             self._turn()
-        return 1 if any(gpu.must_restore for gpu in self._gpus.values()) else status
+        return 1 if self._must_restore() else status
+
+    def _must_restore(self) -> bool:
+        return any(gpu.must_restore for gpu in self._gpus.values())
 
     def _turn(self) -> None:
-        """Handle dead clients, then limits to give back, then one request of each client, the oldest first."""
+        """Handle dead clients, then limits to give back, then one request of each client, the
+        oldest first: nothing that a client sends delays a limit that is to be given back.
+        """
         ready = self._wait()
         if self._wake in ready:
             self._is_stopping |= bool(os.read(self._wake, 4096).strip(b"\0"))
-        for client in list(self._clients):
-            events = ready.get(client.connection.fileno(), 0)
-            if client.pidfd in ready or events & ~select.POLLIN or (events and not client.read()):
-                self._drop(client)
+        self._read_clients(ready)
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        for client in sorted(self._clients, key=lambda client: (self._last_served_s(client), client.used_s)):
-            if client.has_line and self._may_ask_s(client) <= time.monotonic():
-                self._take_line(client)
-        asking = [(client.request.since_s, client) for client in self._clients if client.request is not None]
-        for _, client in sorted(asking, key=lambda pair: pair[0]):
+        self._take_lines()
+        for client in sorted(self._clients, key=lambda client: client.since_s):
+            # one of them may have dropped another that held its GPU
             if client in self._clients and client.request is not None:
                 self._serve(client, client.request)
         if self._listener.fileno() in ready:
             self._accept()
+        self._forget_old()
+
+    def _read_clients(self, ready: dict[int, int]) -> None:
+        """Receive from each client once; drop those that are gone."""
+        for client in list(self._clients):
+            events = ready.get(client.connection.fileno(), 0)
+            is_gone = client.pidfd in ready or bool(events & ~select.POLLIN)
+            if events and not is_gone:
+                is_gone = not client.read()
+            if is_gone:
+                self._drop(client)
+
+    def _take_lines(self) -> None:
+        """Make a line of each client that may ask its request, the one served longest ago first."""
+        for client in sorted(
+            self._clients, key=lambda client: (self._last_served_s(client), client.used_s)
+        ):
+            if client.has_line and self._may_ask_s(client) <= time.monotonic():
+                self._take_line(client)
+
+    def _forget_old(self) -> None:
+        """Bound what is noted of users and processes: a flood of them must not fill the memory."""
         if len(self._rested_s) > 1000:
             now_s = time.monotonic()
             self._rested_s = {uid: at_s for uid, at_s in self._rested_s.items() if at_s > now_s}
         if len(self._served_s) > 1000:
             connected = {client.process for client in self._clients}
-            self._served_s = {process: at_s for process, at_s in self._served_s.items() if process in connected}
+            for process in self._served_s.keys() - connected:
+                del self._served_s[process]
 
     def _take_line(self, client: Client) -> None:
         """Make a client's next line its request, or refuse it."""
         line, _, client.text = client.text.partition(b"\n")
-        client.used_s = self._served_s[client.process] = time.monotonic()
+        client.used_s = time.monotonic()
+        self._served_s[client.process] = client.used_s
+        # each request moves the time on by its share of a second; who rests catches up
         rested_s = max(self._rested_s.get(client.uid, 0.0), client.used_s)
         self._rested_s[client.uid] = rested_s + 1 / PER_S
         try:
@@ -491,7 +553,10 @@ class Sidecar:
                 self._drop(client)
 
     def _last_served_s(self, client: Client) -> float:
-        """When a line of a client's process was taken last; 0: never. The process that waits longest is next."""
+        """When a line of a client's process was taken last; 0: never.
+
+        The process that waits longest is next.
+        """
         return self._served_s.get(client.process, 0.0)
 
     def _may_ask_s(self, client: Client) -> float:
@@ -505,18 +570,24 @@ class Sidecar:
         if not self._is_stopping:
             poll.register(self._listener, select.POLLIN)
         for client in self._clients:
-            poll.register(client.connection, 0 if client.request or b"\n" in client.text else select.POLLIN)
+            # one with a line is not read: its text must not grow while it waits
+            is_read = client.request is None and not client.has_line
+            poll.register(client.connection, select.POLLIN if is_read else 0)
             if client.pidfd is not None:
                 poll.register(client.pidfd, select.POLLIN)
-        due_s = [gpu.retry_s for gpu in self._gpus.values() if gpu.must_restore and gpu.work is None]
+        idle = [gpu for gpu in self._gpus.values() if gpu.work is None]
+        due_s = [gpu.retry_s for gpu in idle if gpu.must_restore]
         due_s += [self._may_ask_s(client) for client in self._clients if client.has_line]
         if self._is_stopping:
             due_s.append(time.monotonic() + RETRY_S)
-        return dict(poll.poll(max(0.0, min(due_s) - time.monotonic()) * 1000 if due_s else None))
+        wait_ms = None
+        if due_s:
+            wait_ms = max(0.0, min(due_s) - time.monotonic()) * 1000
+        return dict(poll.poll(wait_ms))
 
     def _accept(self) -> None:
-        """Accept new clients; where there are too many, drop the greediest of those that hold no GPU."""
-        for _ in range(16):  # in one turn
+        """Accept new clients; if there are too many, drop the greediest one without a GPU."""
+        for _ in range(16):  # no more in one turn: a flood must not delay limits to give back
             try:
                 connection, _address = self._listener.accept()
             except OSError:  # there are no more, or the client has left again
@@ -527,15 +598,18 @@ class Sidecar:
             self._drop_greediest()
 
     def _drop_greediest(self) -> None:
-        """Drop a client whose user and process have most connections: an idle one, or one served a moment ago."""
+        """Drop a client whose user and process have most connections: an idle one, or one served a
+        moment ago.
+        """
         holders = [gpu.holder for gpu in self._gpus.values()]
         of_user = Counter(client.uid for client in self._clients)
         of_process = Counter(client.process for client in self._clients)
 
-        def greed(client: Client) -> tuple[int, int, bool, float, float]:
+        def greed(client: Client) -> tuple[float, ...]:
+            connections = (of_user[client.uid], of_process[client.process])
             served_s = self._last_served_s(client)
             is_idle = served_s > 0 and not client.has_line and client.request is None
-            return of_user[client.uid], of_process[client.process], is_idle, served_s, -client.used_s
+            return (*connections, is_idle, served_s, -client.used_s)
 
         self._drop(max((client for client in self._clients if client not in holders), key=greed))
 
@@ -547,7 +621,8 @@ class Sidecar:
             if not all(work.done() for work in request.works.values()):
                 return
             answer = {"ok": True, **self._result(request)}
-        except Exception as error:  # of any kind: the limits of other clients must still be given back
+        except Exception as error:
+            # of any kind: the limits of other clients must still be given back
             for uuid in request.taken:
                 self._gpus[uuid].release()
             answer = {"ok": False, "error": str(error) or repr(error)}
@@ -555,52 +630,68 @@ class Sidecar:
             self._drop(client)
 
     def _begin(self, client: Client, request: Request) -> bool:
-        """Start the request; False where it has to wait. Raises RefusedError."""
+        """Start the request; False if it has to wait. Raises RefusedError."""
         for uuid in request.uuids:
             if uuid not in self._gpus:
                 raise RefusedError(f"{uuid} is not served here (--gpus {','.join(self._gpus)})")
-            holder = self._gpus[uuid].holder
-            if holder not in (None, client):
-                if holder.is_gone:
-                    self._drop(holder)
-                elif holder.request is not None and uuid in holder.request.taken:
-                    return False  # that request may still be refused, and only a granted one holds a GPU
-                else:
-                    raise RefusedError(f"{uuid} is held by process {holder.pid}")
+            if not self._is_free(uuid, client):
+                return False
         gpus = [self._gpus[uuid] for uuid in request.uuids]
-        if request.what == "set":
+        if request.do == "set":
             return self._begin_set(client, request, gpus)
         for gpu in gpus:  # restore
             if gpu.holder is client:
                 gpu.release()
             gpu.restore_if_due()
-        if any(gpu.must_restore and not gpu.is_restoring for gpu in gpus):
+        waiting = [gpu for gpu in gpus if gpu.must_restore]
+        if not all(gpu.is_restoring for gpu in waiting):
             return False
         request.works = {gpu.limit.uuid: gpu.work for gpu in gpus if gpu.work is not None}
         return True
 
+    def _is_free(self, uuid: str, client: Client) -> bool:
+        """Whether a GPU is free for a client; False until it is clear. Raises RefusedError."""
+        holder = self._gpus[uuid].holder
+        if holder is None or holder is client:
+            return True
+        if holder.is_gone:
+            self._drop(holder)
+            return True
+        # that request may still be refused, and only a granted one holds a GPU
+        if holder.request is not None and uuid in holder.request.taken:
+            return False
+        raise RefusedError(f"{uuid} is held by process {holder.pid}")
+
     def _begin_set(self, client: Client, request: Request, gpus: list[Gpu]) -> bool:
         for gpu in gpus:
             gpu.limit.check(request.limit_w)
+        # all or none: a request that waits for one GPU must not hold the others
         if any(gpu.work is not None for gpu in gpus):
             return False
         request.taken = [gpu.limit.uuid for gpu in gpus if gpu.holder is not client]
         for gpu in gpus:
-            gpu.holder, gpu.must_restore = client, False
+            gpu.holder = client
+            gpu.must_restore = False
             request.works[gpu.limit.uuid] = gpu.submit(gpu.limit.change, request.limit_w)
         return True
 
     def _result(self, request: Request) -> dict[str, Any]:
         """The answer to a request whose GPUs are done. Raises what they raised."""
         done = {uuid: work.result() for uuid, work in request.works.items()}
-        if request.what == "limits":
-            gpus = {}
+        if request.do == "limits":
+            gpus: dict[str, dict[str, float | None]] = {}
             for uuid, gpu in self._gpus.items():
                 low_w, high_w = gpu.limit.range_w or (None, None)
-                held_by = gpu.holder.pid if gpu.holder is not None and not gpu.holder.is_gone else None
-                gpus[uuid] = {"min_w": low_w, "max_w": high_w, "limit_w": gpu.limit.limit_w, "held_by": held_by}
+                gpus[uuid] = {
+                    "min_w": low_w,
+                    "max_w": high_w,
+                    "limit_w": gpu.limit.limit_w,
+                    "held_by": None,
+                }
+                if gpu.holder is not None and not gpu.holder.is_gone:
+                    gpus[uuid]["held_by"] = gpu.holder.pid
             return {"gpus": gpus}
-        if request.what == "restore":
+        if request.do == "restore":
             return {"gpus": {uuid: done.get(uuid, "nothing to restore") for uuid in request.uuids}}
         for uuid in request.taken:
             holder = self._gpus[uuid].holder
@@ -620,111 +711,65 @@ class Sidecar:
 say = Log.say
 
 
-def new_record(found_w: float, *set_w: float) -> dict[str, Any]:
-    """The record of a changed limit: the boot of the host, the limit found [W], the limits of which one is in force.
-
-    A driver has its default limit after another boot, so there is nothing to give back then.
-    """
-    return {"boot_id": boot_id(), "found_w": found_w, "set_w": list(set_w)}
-
-
-def read_record(text: bytes) -> dict[str, Any]:
-    """Read a record. Raises ValueError: it is none."""
-    try:
-        record = json.loads(text)
-        if not all(0 < watts < math.inf for watts in (record["found_w"], *record["set_w"])):
-            raise ValueError("it names no limit")
-        return {"boot_id": "", **record}
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}"[:200]) from None
-
-
-def to_give_back(record: dict[str, Any], present_w: float) -> tuple[float | None, str]:
-    """The limit [W] to set so that the one found is in force, None where none is to be set; what that does, as text."""
-    found_w = record["found_w"]
-    if present_w == found_w:
-        return None, f"the limit is {found_w:g} W as it was found"
-    if not is_ours(present_w, found_w, record["set_w"]):
-        return None, f"the limit is {present_w:g} W, which was not set by us: left alone"
-    return found_w, f"restored {found_w:g} W from {present_w:g} W"
-
-
-def is_ours(present_w: float, found_w: float, set_w: Iterable[float]) -> bool:
-    """Whether the limit in force [W] is exactly the one found, or as near to one that we set as drivers round.
-
-    A limit that is merely near the one found was set by us or by another process. Taking it for the one found would
-    let the limit sink a little with each client.
-    """
-    if present_w == found_w:
-        return True
-    return any(same_w(present_w, limit_w) for limit_w in set_w if limit_w != found_w)
-
-
-def same_w(one_w: float, other_w: float) -> bool:
-    """Whether two limits [W] are equal to a driver that rounds."""
-    return abs(one_w - other_w) < SAME_W
-
-
-def is_rounded(in_force_w: float, set_w: float) -> bool:
-    """Whether the limit in force [W] is one that was just set, but rounded by the driver: it is ours as well."""
-    return in_force_w != set_w and abs(in_force_w - set_w) < MOST_ROUNDING_W
-
-
-def boot_id() -> str:
-    """The kernel's identifier of the present boot; empty where it has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
 def own_folder(path: str, mode: int) -> int:
-    """Open a folder in which only this user can create files; it is created where it is missing.
+    """Open a folder in which only this user can create files; it is created if it is missing.
 
-    Raises OSError where it, or a parent folder, belongs to another user or is writable for others.
+    Raises OSError if it, or a parent folder, belongs to another user or is writable for others.
     """
     above, name = os.path.split(os.path.abspath(path))
     os.makedirs(above, 0o755, exist_ok=True)
     above = os.path.realpath(above)
     for folder in (above, *map(str, PurePath(above).parents)):
-        found = os.stat(folder)
-        check_safe(folder, found, found.st_uid in (0, os.geteuid()), bool(found.st_mode & stat.S_ISVTX))
+        status = os.stat(folder)
+        check_safe(
+            folder, status, status.st_uid in (0, os.geteuid()), bool(status.st_mode & stat.S_ISVTX)
+        )
     path = os.path.join(above, name)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, mode)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    found = os.fstat(descriptor)
-    check_safe(path, found, found.st_uid == os.geteuid(), False)
-    if stat.S_IMODE(found.st_mode) & 0o777 & ~mode and not os.listdir(descriptor):
-        os.fchmod(descriptor, mode)  # a container engine creates the folders that it mounts with mode 755
-    elif stat.S_IMODE(found.st_mode) & 0o777 & ~mode:  # it may have another use
-        raise OSError(f"{path} has mode {stat.S_IMODE(found.st_mode):o}: chmod it to {mode:o}, or name another folder")
+    status = os.fstat(descriptor)
+    check_safe(path, status, status.st_uid == os.geteuid(), False)
+    present = stat.S_IMODE(status.st_mode)
+    if not present & 0o777 & ~mode:
+        return descriptor
+    if os.listdir(descriptor):  # it may have another use
+        raise OSError(f"{path} has mode {present:o}: chmod it to {mode:o}, or name another folder")
+    # a container engine creates the folders that it mounts with mode 755
+    os.fchmod(descriptor, mode)
     return descriptor
 
 
-def check_safe(folder: str, found: os.stat_result, is_owner_right: bool, is_sticky: bool) -> None:
-    """Raise OSError where others could put files into a folder."""
-    if not is_owner_right or (found.st_mode & 0o022 and not is_sticky):
+def check_safe(folder: str, status: os.stat_result, is_owner_right: bool, is_sticky: bool) -> None:
+    """Raise OSError if others could put files into a folder."""
+    is_open = bool(status.st_mode & 0o022) and not is_sticky
+    if is_open or not is_owner_right:
+        mode = stat.S_IMODE(status.st_mode)
         raise OSError(
-            f"{folder} is not safe: it belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):o}, so "
-            "others could put files there. Look at what it holds, then remove it or let its owner, this sidecar's "
-            "user, alone write it (chown, chmod go-w); or name another folder by --socket or --state"
+            f"{folder} is not safe: it belongs to user {status.st_uid} and has mode {mode:o}, so "
+            "others could put files there. Look at what it holds, then remove it or let its owner, "
+            "this sidecar's user, alone write it (chown, chmod go-w); or name another folder by "
+            "--socket or --state"
         )
 
 
 def listen(path: str, group: str | None) -> socket.socket:
     """Create a socket that root and the group may connect to."""
-    folder, name = own_folder(os.path.dirname(path) or ".", 0o755), os.path.basename(path)
+    folder = own_folder(os.path.dirname(path) or ".", 0o755)
+    name = os.path.basename(path)
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(
-                f"{path} is no socket and is left alone: look at it and remove it, or name another by --socket"
+                f"{path} is no socket and is left alone: look at it and remove it, or name another "
+                "by --socket"
             )
-        os.unlink(name, dir_fd=folder)  # left by an earlier process: only this one holds the lock of the records
+        # left by an earlier process: only this one holds the lock of the records
+        os.unlink(name, dir_fd=folder)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # before the socket is there: no user may connect in between
     before = os.umask(0o177 if group is None else 0o117)
     try:
+        # in the open folder, which was checked: its path may name another one by now
         listener.bind(f"/proc/self/fd/{folder}/{name}")
     finally:
         os.umask(before)
@@ -739,7 +784,8 @@ def listen(path: str, group: str | None) -> socket.socket:
 
 def share(text: str) -> float:
     """Parse a number from 0 to 1."""
-    if not 0 <= (value := float(text)) <= 1:
+    value = float(text)
+    if not 0 <= value <= 1:
         raise ValueError
     return value
 
@@ -747,17 +793,43 @@ def share(text: str) -> float:
 def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--gpus", required=True, help="UUIDs of the GPUs to serve, with commas between; or all")
-    parser.add_argument("--group", help="group (name or number) that may connect (default: root alone)")
+    parser.add_argument(
+        "--gpus", required=True, help="UUIDs of the GPUs to serve, with commas between; or all"
+    )
+    parser.add_argument(
+        "--group", help="group (name or number) that may connect (default: root alone)"
+    )
     parser.add_argument("--socket", default="/run/zeus/power.sock", help="default: %(default)s")
-    parser.add_argument("--state", default="/run/zeus-limits", help="folder of records (default: %(default)s)")
+    parser.add_argument(
+        "--state", default="/run/zeus-limits", help="folder of records (default: %(default)s)"
+    )
     parser.add_argument(
         "--lowest-share",
         type=share,
         default=0.0,
-        help="no limit below this share (0 to 1) of the limit found first is set (default: the driver's lowest)",
+        help="no limit below this share (0 to 1) of the limit found first is set (default: the "
+        "driver's lowest)",
     )
     return parser.parse_args()
+
+
+def served_gpus(nvml: Nvml, names: str) -> list[str]:
+    """UUIDs of the GPUs to serve; ``names``: --gpus. Raises OSError: one of them is not here."""
+    here = []
+    (count,) = nvml.call("nvmlDeviceGetCount_v2", writes=(ctypes.c_uint,))
+    for index in range(count.value):
+        try:
+            here.append(nvml.text("nvmlDeviceGetUUID", nvml.handle(index)))
+        except OSError as error:  # limits of the other GPUs must still be given back
+            say(f"GPU {index} is not served: {error}")
+    if names == "all":
+        return here
+    uuids = [uuid.strip() for uuid in names.split(",")]
+    missing = ", ".join(uuid for uuid in uuids if uuid not in here)
+    if missing:
+        listed = ", ".join(here) or "none"
+        raise OSError(f"no such GPU here: {missing} (there are: {listed})")
+    return uuids
 
 
 def main() -> int:
@@ -766,6 +838,7 @@ def main() -> int:
     wake, woken = os.pipe()
     for descriptor in (wake, woken):
         os.set_blocking(descriptor, False)
+    # a signal only wakes the loop: its handler would interrupt a change of limit
     signal.set_wakeup_fd(woken)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
@@ -774,15 +847,7 @@ def main() -> int:
         if not records.lock():
             raise OSError(f"another sidecar serves with the records in {options.state}")
         nvml = Nvml()
-        here = []
-        for index in range(nvml.call("nvmlDeviceGetCount_v2", writes=(ctypes.c_uint,))[0].value):
-            try:
-                here.append(nvml.text("nvmlDeviceGetUUID", nvml.handle(index)))
-            except OSError as error:  # limits of the other GPUs must still be given back
-                say(f"GPU {index} is not served: {error}")
-        uuids = here if options.gpus == "all" else [uuid.strip() for uuid in options.gpus.split(",")]
-        if missing := [uuid for uuid in uuids if uuid not in here]:
-            raise OSError(f"no such GPU here: {', '.join(missing)} (there are: {', '.join(here) or 'none'})")
+        uuids = served_gpus(nvml, options.gpus)
         limits = [Limit(nvml, uuid, records, options.lowest_share) for uuid in uuids]
         sidecar = Sidecar(limits, listen(options.socket, options.group), wake, woken)
     except (OSError, KeyError) as error:
@@ -803,7 +868,8 @@ def command() -> NoReturn:
     except Exception as error:  # of any kind; the interpreter would wait until its text is read
         say(f"ended by an error: {error!r}")
         status = 1
-    os._exit(status)  # a driver call that never returns, or a log that is not read, must not keep the process alive
+    # a driver call that never returns, or a log that is not read, must not keep the process alive
+    os._exit(status)
 
 
 if __name__ == "__main__":

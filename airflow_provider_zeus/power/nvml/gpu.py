@@ -9,24 +9,24 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial, wraps
 from statistics import fmean
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, TypeVar
 
 from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Clocks, Device, LimitRange
-from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
-from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
-from airflow_provider_zeus.power.limits.sidecar_server import (
+from airflow_provider_zeus.power.limits.driver import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     INVALID_ARGUMENT,
     NO_PERMISSION,
     NOT_SUPPORTED,
-    SAME_W,
 )
+from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
+from airflow_provider_zeus.power.limits.helpers import LimitHelper, helper_at
+from airflow_provider_zeus.power.limits.limit_format import SAME_W
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer, ask, why_silent
+from airflow_provider_zeus.power.nvml.power_profiles import enforced_profiles
 from airflow_provider_zeus.power.nvml.visible import (
     Gpu,
     computing_on,
@@ -42,39 +42,43 @@ log = guarded_log(__name__)
 TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
 _MEASURE = "set mode='measure'"
-_CALLS = {"energy_j": 1, "limit_w": 1, "busy": 1, "clocks": 4, "set_limit_w": 4}  # of the driver, at least
-P = ParamSpec("P")
+# of the driver, at least
+_CALLS = {"energy_j": 1, "limit_w": 1, "busy": 1, "clocks": 4, "set_limit_w": 4}
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _timed(method: Callable[Concatenate[NvmlDevice, P], T]) -> Callable[Concatenate[NvmlDevice, P], T]:
+def _timed(method: Method) -> Method:
     """Let the device note how long a method took, by the device's own clock."""
 
     @wraps(method)
-    def timed(device: NvmlDevice, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def timed(device: NvmlDevice, *args: Any) -> Any:
         device.driver_s = 0.0
         began_s = device.now_s()
         try:
-            return method(device, *args, **kwargs)
+            return method(device, *args)
         finally:
             device.note_time(method.__name__, device.now_s() - began_s)
 
-    return timed
+    return timed  # type: ignore[return-value]
 
 
 class NvmlDevice(Device):
-    """One GPU as :class:`~airflow_provider_zeus.power.device.Device`; by default the first that CUDA shows here.
+    """One GPU as :class:`~airflow_provider_zeus.power.device.Device`; by default the first that
+    CUDA shows here.
 
-    Energy comes from the GPU's counter (``nvml_counter``) or, on GPUs older than Volta, from polled power
-    (``nvml_poll``); the source is chosen once, at the start. A GPU that is shared, with other processes or as a MIG
-    slice, has neither energy nor limits: its power is not this training's alone.
+    Energy comes from the GPU's counter (``nvml_counter``) or, on GPUs older than Volta, from polled
+    power (``nvml_poll``); the source is chosen once, at the start. A GPU that is shared, with other
+    processes or as a MIG slice, has neither energy nor limits: its power is not this training's
+    alone.
 
     :param read_only: never set a limit (``[zeus] power_read_only``).
-    :param max_power_w: MAXPOWER of Eq. 2 [W] where the GPU does not report its highest limit.
-    :param power_socket: ``[zeus] power_socket``: socket of the helper that sets limits; empty: this process sets them.
+    :param max_power_w: MAXPOWER of Eq. 2 [W] if the GPU does not report its highest limit.
+    :param power_socket: ``[zeus] power_socket``: socket of the helper that sets limits; empty: this
+        process sets them.
     :param gpu: another GPU than the first.
-    :param among: UUIDs of all GPUs of the training, where there are several.
+    :param among: UUIDs of all GPUs of the training, if there are several.
     :param processes: number of processes that train together on this host.
-    :param not_ours: why the GPU's energy is not this training's alone, where the caller knows.
+    :param not_ours: why the GPU's energy is not this training's alone, if the caller knows.
     :param lock: the lock by which trainings of this host take turns on this GPU.
 
     Raises DeviceError with the reason: no GPU can be used.
@@ -96,13 +100,15 @@ class NvmlDevice(Device):
         self.uuid = gpu.uuid
         self.missing: dict[str, str] = {}
         self._among = among or (gpu.uuid,)
-        self._handle, self._pid = gpu.handle, os.getpid()
+        self._handle = gpu.handle
+        self._pid = os.getpid()
         self.driver_s = 0.0  # of the method that is called now
         self._is_mig = gpu.is_mig
         self._warned: set[str] = set()
         self._is_compared = False  # with the GPU that torch uses
         self._polled: PolledEnergy | None = None
-        self._newest_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))  # by method
+        # by method
+        self._newest_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))
         self._took_s: dict[str, float] = {}  # by method
         self._call_s = 0.0  # in the driver, for the newest call
         self._seen_limit_w: float | None = None
@@ -112,36 +118,54 @@ class NvmlDevice(Device):
         self._lock = lock
         self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
         self._range = self._read_range()
+        model = gpu.model
+        profiles = enforced_profiles(self._ask)
+        if profiles:  # times and energies of another profile are those of another device
+            model += f", power profile {profiles}"
+        if self._not_ours and not gpu.is_mig:
+            model += " (shared)"  # its times differ too
         self.info = DeviceInfo(
-            model=f"{gpu.model} (shared)" if self._not_ours and not gpu.is_mig else gpu.model,  # its times differ too
+            model=model,
             max_power_w=self._range.max_w if self._range else max_power_w,
             energy_source=self._energy_source(),
         )
-        self._why_no_limits = (
-            "[zeus] power_read_only is set: limits are read, never set"
-            if read_only
-            else self._not_ours
-            or ("" if self.uuid else "the GPU's UUID cannot be read, so the limit could not be restored after a crash")
-            or self.missing.get("limit_range", "")
-        )
+        self._why_no_limits = self._why_not_set(read_only=read_only)
         self._helper: LimitHelper | None = None
         self._helper_description: dict[str, Any] | None = None
-        if power_socket and self.uuid and not self._why_no_limits:
-            try:
-                self._helper_description, self._helper = helper_at(power_socket, [self.uuid])
-            except DeviceError as error:
-                self._why_no_limits = self.missing["helper"] = str(error)
-                self._warn_once("limit_range", f"Power limits are not set: {error}.")
+        if power_socket and not self._why_no_limits:
+            self._open_helper(power_socket)
         if self._why_no_limits:
             self.missing["limit_range"] = self._why_no_limits
         self.limit_w()  # fills ``missing``
 
+    def _why_not_set(self, *, read_only: bool) -> str:
+        """Why no limit may be set, before a helper is asked; empty if one may."""
+        if read_only:
+            return "[zeus] power_read_only is set: limits are read, never set"
+        if self._not_ours:
+            return self._not_ours
+        if not self.uuid:
+            return "the GPU's UUID cannot be read, so the limit could not be restored after a crash"
+        return self.missing.get("limit_range", "")
+
+    def _open_helper(self, power_socket: str) -> None:
+        """Connect to the helper that sets the limit; if that fails, none is set."""
+        try:
+            self._helper_description, self._helper = helper_at(power_socket, [self.uuid or ""])
+        except DeviceError as error:
+            self._why_no_limits = str(error)
+            self.missing["helper"] = str(error)
+            self._warn_once("limit_range", f"Power limits are not set: {error}.")
+
     # ------------------------------------------------------------------ readings
     def note_time(self, method: str, took_s: float) -> None:
-        """Note how long a method of this device took [s]: in the driver, and in the thread that asks it.
+        """Note how long a method of this device took [s]: in the driver, and in the thread that
+        asks it.
 
-        A busy host makes the second part long now and then, so of the newest ones the shortest counts.
+        A busy host makes the second part long now and then, so of the newest ones the shortest
+        counts.
         """
+        # never less than the driver's own time
         newest_s = self._newest_s[method]
         newest_s.append(took_s)
         self._took_s[method] = max(self.driver_s, min(newest_s))
@@ -155,20 +179,29 @@ class NvmlDevice(Device):
 
     @_timed
     def energy_j(self) -> float | None:
-        """Energy [J], by the counter since the driver was loaded, by polling since the first call."""
-        if self._lock is not None and not self._not_ours and (shared := self._lock.check()):
-            self._not_ours = self.missing["energy_j"] = shared
-            self.info = replace(self.info, model=f"{self.info.model} (shared)")
-            self._warn_once("not_ours", f"Energy is not measured from here on: {shared}.")
+        """Energy [J] by the counter since the driver was loaded, or polled since the first call."""
+        if self._lock is not None and not self._not_ours:
+            self._check_lock(self._lock)
         if self._not_ours or self.info.energy_source is None:
             return None
         if self._polled is not None:
             return self._reading("energy_j", self._polled.read_j())
         return self._reading("energy_j", self._ask("nvmlDeviceGetTotalEnergyConsumption"), per=1000)
 
+    def _check_lock(self, lock: GpuLock) -> None:
+        """Measure no energy from here on if another training has come to share the GPU."""
+        shared = lock.check()
+        if shared:
+            self._not_ours = shared
+            self.missing["energy_j"] = shared
+            self.info = replace(self.info, model=f"{self.info.model} (shared)")
+            self._warn_once("not_ours", f"Energy is not measured from here on: {shared}.")
+
     def limit_range(self) -> LimitRange | None:
-        """Limits that may be set [W]; None where none may, as on a shared GPU."""
-        return None if self._why_no_limits else self._range
+        """Limits that may be set [W]; None if none may, as on a shared GPU."""
+        if self._why_no_limits:
+            return None
+        return self._range
 
     @_timed
     def limit_w(self) -> float | None:
@@ -176,7 +209,9 @@ class NvmlDevice(Device):
         if self._is_mig:
             self.missing["limit_w"] = self._not_ours
             return None
-        self._seen_limit_w = self._reading("limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000)
+        self._seen_limit_w = self._reading(
+            "limit_w", self._ask("nvmlDeviceGetPowerManagementLimit"), per=1000
+        )
         return self._seen_limit_w
 
     @property
@@ -186,10 +221,11 @@ class NvmlDevice(Device):
 
     @_timed
     def busy(self) -> float | None:
-        """Share of the time since the last call in which a kernel ran, 0 to 1; at the first one, of the last moment.
+        """Share of the time since the last call in which a kernel ran, 0 to 1; at the first one, of
+        the last moment.
 
-        It is the mean of the driver's samples, some five a second. One alone, which is all that a driver without them
-        tells, would say how the GPU is at the step that asks.
+        It is the mean of the driver's samples, some five a second. One alone, which is all that a
+        driver without them tells, would say how the GPU is at the step that asks.
         """
         if self._not_ours:
             self.missing["gpu_busy"] = self._not_ours
@@ -197,18 +233,26 @@ class NvmlDevice(Device):
         utilization = 1  # NVML_GPU_UTILIZATION_SAMPLES
         sampled = self._ask("nvmlDeviceGetSamples", utilization, self._sampled_us)
         if sampled.problem:  # none is new, too
-            rates = self._ask("nvmlDeviceGetUtilizationRates")
-            return self._reading("gpu_busy", rates if rates.problem else rates._replace(value=rates.value.gpu), per=100)
-        new = sampled.value[1] if self._sampled_us else sampled.value[1][-1:]
-        self._sampled_us = max(each.timeStamp for each in new)
-        return self._reading("gpu_busy", NvmlAnswer(fmean(each.sampleValue.uiVal for each in new)), per=100)
+            answer = self._ask("nvmlDeviceGetUtilizationRates")
+            if not answer.problem:
+                answer = answer._replace(value=answer.value.gpu)
+            return self._reading("gpu_busy", answer, per=100)
+        _, new = sampled.value
+        if not self._sampled_us:
+            new = new[-1:]
+        self._sampled_us = max(sample.timeStamp for sample in new)
+        answer = NvmlAnswer(fmean(sample.sampleValue.uiVal for sample in new))
+        return self._reading("gpu_busy", answer, per=100)
 
     @_timed
     def clocks(self) -> Clocks | None:
-        """The GPU's clock and what holds it back; None of a MIG slice, which shares it, and where it is unknown."""
+        """The GPU's clock and the reasons that hold it back; None of a MIG slice, which shares it,
+        and if it is unknown.
+        """
         if self._is_mig:
             return None
-        sm, power = 1, 0  # NVML_CLOCK_SM, NVML_PERF_POLICY_POWER
+        sm = 1  # NVML_CLOCK_SM
+        power = 0  # NVML_PERF_POLICY_POWER
         capped = self._ask("nvmlDeviceGetViolationStatus", power)
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons.problem:  # drivers before 535
@@ -216,80 +260,102 @@ class NvmlDevice(Device):
         now = self._ask("nvmlDeviceGetClockInfo", sm)
         if self._max_clock is None or self._max_clock.problem:  # it does not change
             self._max_clock = self._ask("nvmlDeviceGetMaxClockInfo", sm)
-        highest = self._max_clock
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
             sm_mhz=None if now.problem else float(now.value),
-            max_mhz=None if highest.problem else float(highest.value),
+            max_mhz=None if self._max_clock.problem else float(self._max_clock.value),
             reasons=None if reasons.problem else int(reasons.value),
             capped_s=None if capped.problem else capped.value.violationTime / 1e9,
         )
 
     def computing(self) -> list[int] | None:
-        """Ids of the processes that compute on this GPU, by the host's count; None where NVML does not tell."""
+        """Ids of the processes that compute on this GPU, by the host's count; None if NVML does not
+        tell.
+        """
         running = computing_on(self._handle)
-        return None if running.problem else [process.pid for process in running.value]
+        if running.problem:
+            return None
+        return [process.pid for process in running.value]
 
     def restore_record(self) -> list[dict[str, Any]] | None:
         """The GPU, and the helper that sets its limit, if any."""
         if not self.uuid:
             return None
-        helper = {"helper": self._helper_description} if self._helper_description else {}
-        return [{"kind": "nvml", "uuid": self.uuid, **helper}]
+        record: dict[str, Any] = {"kind": "nvml", "uuid": self.uuid}
+        if self._helper_description:
+            record["helper"] = self._helper_description
+        return [record]
 
     @_timed
     def set_limit_w(self, limit_w: float) -> None:
-        """Set the power limit [W], by the helper if there is one, and wait until it is in force. Raises DeviceError."""
-        what, limits = f"power limit = {limit_w:g} W", self._range
+        """Set the power limit [W], by the helper if there is one, and wait until it is in force.
+
+        Raises DeviceError.
+        """
+        limits = self._range
+        setting = f"power limit = {limit_w:g} W"
         if self._why_no_limits or limits is None:
-            raise DeviceError(f"{what}: {self._why_no_limits}. Or {_MEASURE}.")
-        out_of_range = DeviceError(f"{what}: out of range. Use {limits.min_w:g} to {limits.max_w:g} W.")
+            raise DeviceError(f"{setting}: {self._why_no_limits}. Or {_MEASURE}.")
+        out_of_range = f"{setting}: out of range. Use {limits.min_w:g} to {limits.max_w:g} W."
         if not limits.min_w - SAME_W < limit_w < limits.max_w + SAME_W:
-            raise out_of_range
+            raise DeviceError(out_of_range)
         if self._helper is not None:
-            if self._silent_helper:
-                raise DeviceError(f"{what}: {self._silent_helper}. The helper is not asked again.")
-            try:
-                self._helper.set_limit_w(limit_w)
-            except OSError as error:
-                if isinstance(error.__cause__, TimeoutError):  # its driver hangs: waited for once
-                    self._silent_helper = str(error)
-                raise DeviceError(f"{what}: {error}. If it persists {_MEASURE}.") from error
+            self._set_by_helper(self._helper, limit_w, setting)
         else:
+            # the range as read may be rounded, so the driver's own answer decides
             answer = self._ask("nvmlDeviceSetPowerManagementLimit", round(limit_w * 1000))
             if answer.code == INVALID_ARGUMENT:
-                raise out_of_range
+                raise DeviceError(out_of_range)
             if answer.problem:
                 remedies = {
-                    NO_PERMISSION: "Run as root or with CAP_SYS_ADMIN, name a helper by [zeus] power_socket, or "
-                    f"{_MEASURE}.",
+                    NO_PERMISSION: "Run as root or with CAP_SYS_ADMIN, name a helper by [zeus] "
+                    f"power_socket, or {_MEASURE}.",
                     NOT_SUPPORTED: "Limits of this GPU cannot be set: use mode='measure'.",
                     GPU_IS_LOST: f"Until then {_MEASURE}.",
                 }
                 remedy = remedies.get(answer.code, f"If it persists {_MEASURE}.")
-                raise DeviceError(f"{what}: {answer.problem}. {remedy}")
-        self._wait_in_force(limit_w, what)
+                raise DeviceError(f"{setting}: {answer.problem}. {remedy}")
+        self._wait_in_force(limit_w, setting)
 
-    def _wait_in_force(self, limit_w: float, what: str) -> None:
-        """Read the limit back. A limit in force below the one set is no error: there may be another cap."""
+    def _set_by_helper(self, helper: LimitHelper, limit_w: float, setting: str) -> None:
+        """Let a helper set the limit [W]; one that was silent is not asked again."""
+        if self._silent_helper:
+            raise DeviceError(f"{setting}: {self._silent_helper}. The helper is not asked again.")
+        try:
+            helper.set_limit_w(limit_w)
+        except OSError as error:
+            if isinstance(error.__cause__, TimeoutError):  # its driver hangs: waited for once
+                self._silent_helper = str(error)
+            raise DeviceError(f"{setting}: {error}. If it persists {_MEASURE}.") from error
+
+    def _wait_in_force(self, limit_w: float, setting: str) -> None:
+        """Read the limit back.
+
+        A limit in force below the one set is no error: there may be another cap.
+        """
         until_s = time.monotonic() + TAKES_EFFECT_S
         while True:
+            # the one set may be in force only after some milliseconds, or never under another cap
             in_force = self._ask("nvmlDeviceGetEnforcedPowerLimit")
             present = self._ask("nvmlDeviceGetPowerManagementLimit")
-            failed = next((answer for answer in (in_force, present) if answer.problem), None)
-            if failed is not None:
+            failed = in_force if in_force.problem else present
+            if failed.problem:
                 if failed.code not in _ABSENT:
-                    self._warn_once("in_force", f"Whether a power limit took effect is not known. {failed.problem}.")
+                    self._warn_once(
+                        "in_force",
+                        f"Whether a power limit took effect is not known. {failed.problem}.",
+                    )
                 return
-            in_force_w, set_w = in_force.value / 1000, present.value / 1000
+            in_force_w = in_force.value / 1000
+            set_w = present.value / 1000
             self._seen_limit_w = set_w
             if in_force_w < limit_w + SAME_W and abs(set_w - limit_w) < SAME_W:
                 return
             if time.monotonic() > until_s:
                 raise DeviceError(
-                    f"{what}: the driver took it, but {in_force_w:g} W is in force. Use higher limits "
-                    f"(power_limits_w), stop what else sets limits, or {_MEASURE}."
+                    f"{setting}: the driver took it, but {in_force_w:g} W is in force. Use higher "
+                    f"limits (power_limits_w), stop what else sets limits, or {_MEASURE}."
                 )
             time.sleep(0.02)
 
@@ -297,17 +363,20 @@ class NvmlDevice(Device):
     def synchronize(self) -> None:
         """Wait for torch's work on the GPU. Errors of torch are left to the training's own calls.
 
-        Where torch trains on another GPU than this one, energy is not measured from here on.
+        If torch trains on another GPU than this one, energy is not measured from here on.
         """
         cuda = torch_cuda()
         if cuda is None:
             return
         try:
-            if getattr(cuda, "is_current_stream_capturing", bool)():  # it would void the training's CUDA graph
+            # it would void the training's CUDA graph
+            if getattr(cuda, "is_current_stream_capturing", bool)():
                 return
             cuda.synchronize()
-            for other in range(cuda.device_count()) if len(self._among) > 1 else ():
-                if cuda.memory_reserved(other):  # otherwise synchronising may create a context there
+            others = cuda.device_count() if len(self._among) > 1 else 0
+            for other in range(others):
+                # otherwise synchronising may create a context there
+                if cuda.memory_reserved(other):
                     cuda.synchronize(other)
         except Exception as error:
             log.debug("torch.cuda.synchronize() failed: %r", error)
@@ -316,9 +385,12 @@ class NvmlDevice(Device):
             return
         self._is_compared = True  # once, after CUDA started
         used = uuid_by_torch()
-        if used is None or self.uuid is None or used in self._among:
+        if used in (None, *self._among) or self.uuid is None:
             return
-        self._not_ours = f"torch trains on {used}, and {self.uuid} would be measured: set CUDA_VISIBLE_DEVICES={used}"
+        self._not_ours = (
+            f"torch trains on {used}, and {self.uuid} would be measured: set "
+            f"CUDA_VISIBLE_DEVICES={used}"
+        )
         self.missing["energy_j"] = self._not_ours  # profiling then stops and gives the limit back
         self._warn_once("not_ours", f"Energy is not measured: {self._not_ours}.")
 
@@ -336,23 +408,26 @@ class NvmlDevice(Device):
         if self._not_ours:
             self.missing["energy_j"] = self._not_ours
             return None
-        counter = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        read_counter = partial(self._ask, "nvmlDeviceGetTotalEnergyConsumption")
+        counter = read_counter()
         if not counter.problem:
-            if moves(lambda: self._ask("nvmlDeviceGetTotalEnergyConsumption").value):
+            if moves(lambda: read_counter().value):
                 return "nvml_counter"
-            self.missing["energy_j"] = f"the GPU's energy counter stands still at {counter.value / 1000:g} J"
+            self.missing["energy_j"] = (
+                f"the GPU's energy counter stands still at {counter.value / 1000:g} J"
+            )
             return None
-        self.missing["energy_j"] = counter.problem
         if counter.code not in _ABSENT:
+            self.missing["energy_j"] = counter.problem
             return None
-        power = self._ask("nvmlDeviceGetPowerUsage")
+        read_power = partial(self._ask, "nvmlDeviceGetPowerUsage")
+        power = read_power()
         if power.problem:
-            self.missing["energy_j"] += f"; {power.problem}"
+            self.missing["energy_j"] = f"{counter.problem}; {power.problem}"
             return None
-        if not power.value and not moves(lambda: self._ask("nvmlDeviceGetPowerUsage").value):
-            self.missing["energy_j"] += "; its power reads 0 W"
+        if not power.value and not moves(lambda: read_power().value):
+            self.missing["energy_j"] = f"{counter.problem}; its power reads 0 W"
             return None
-        del self.missing["energy_j"]
         self._polled = PolledEnergy(partial(ask, "nvmlDeviceGetPowerUsage", self._handle))
         return "nvml_poll"
 
@@ -360,14 +435,15 @@ class NvmlDevice(Device):
         if self._is_mig:
             return None
         answer = self._ask("nvmlDeviceGetPowerManagementLimitConstraints")
-        if answer.problem:
-            self.missing["limit_range"] = self.missing["max_power_w"] = answer.problem
-            return None
-        min_w, max_w = (mw / 1000 for mw in answer.value)
-        if not 0 < min_w <= max_w:
-            self.missing["limit_range"] = self.missing["max_power_w"] = f"its limits read {min_w:g} to {max_w:g} W"
-            return None
-        return LimitRange(min_w=min_w, max_w=max_w, step_w=grid_step_w(max_w - min_w))
+        problem = answer.problem
+        if not problem:
+            min_w, max_w = (mw / 1000 for mw in answer.value)
+            if 0 < min_w <= max_w:
+                return LimitRange(min_w=min_w, max_w=max_w, step_w=grid_step_w(max_w - min_w))
+            problem = f"its limits read {min_w:g} to {max_w:g} W"  # some drivers tell 0 to 0
+        self.missing["limit_range"] = problem
+        self.missing["max_power_w"] = problem
+        return None
 
     # ------------------------------------------------------------------ calls of NVML
     def _ask(self, function: str, *arguments: Any) -> NvmlAnswer:
@@ -375,14 +451,17 @@ class NvmlDevice(Device):
             handle = ask("nvmlDeviceGetHandleByUUID", self.uuid or "")
             if handle.problem:
                 return handle
-            self._handle, self._pid = handle.value, os.getpid()
+            self._handle = handle.value
+            self._pid = os.getpid()
         answer = ask(function, self._handle, *arguments, clock=self.now_s)
         self._call_s = answer.took_s
         self.driver_s += answer.took_s
         return answer
 
     def _reading(self, name: str, answer: NvmlAnswer, *, per: int = 1) -> float | None:
-        """The answer's value divided by ``per``; without one, keep the reason in ``missing`` and log it once."""
+        """The answer's value divided by ``per``; without one, keep the reason in ``missing`` and
+        log it once.
+        """
         if not answer.problem:
             self.missing.pop(name, None)
             return float(answer.value / per)
@@ -399,10 +478,15 @@ class NvmlDevice(Device):
 
 
 def grid_step_w(width_w: float) -> float:
-    """Distance [W] of the limits to profile on a range of this width: 25 W, more on wide ranges (at most 11 limits)."""
+    """Distance [W] of the limits to profile on a range of this width: 25 W, more on wide ranges (at
+    most 11 limits).
+    """
     narrow_w = 75.0
     if width_w < narrow_w:
         return 10.0
     most_limits = 11
     steps_w = (25, 30, 40, 50, 60, 75, 80, 100, 120, 150, 200, 250)
-    return float(next((step for step in steps_w if width_w < step * most_limits), steps_w[-1]))
+    for step_w in steps_w:
+        if width_w < step_w * most_limits:
+            return float(step_w)
+    return float(steps_w[-1])

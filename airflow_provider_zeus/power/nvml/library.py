@@ -1,6 +1,8 @@
-"""NVML in this process, by ``pynvml``: initialised once, and again after a fork; its errors as texts, never raised.
+"""NVML in this process, by ``pynvml``: initialised once, and again after a fork; its errors as
+texts, never raised.
 
-A call that does not return is waited for once in a process. After that NVML is not called there any more.
+A call that does not return is waited for once in a process. After that NVML is not called there any
+more.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.patience import T, bounded
-from airflow_provider_zeus.power.limits.sidecar_server import FUNCTION_NOT_FOUND, NVML_ERRORS, Nvml
+from airflow_provider_zeus.power.limits.driver import FUNCTION_NOT_FOUND, NVML_ERRORS, Nvml
 
 NOT_NVML = -1  # code of a problem that is none of NVML's errors
 RETURNS_S = 10.0  # a call that takes longer does not return
 
 
 class NvmlAnswer(NamedTuple):
-    """An answer of NVML: ``value``, or, without one, ``code`` (-1: not an error of NVML) and ``problem``."""
+    """An answer of NVML: ``value``, or, without one, ``code`` (-1: not an error of NVML) and
+    ``problem``.
+    """
 
     value: Any = None
     code: int = 0
@@ -40,32 +44,39 @@ def why_silent() -> str:
 
 
 def call_within(call: Callable[[], T], function: str) -> T:
-    """Return what a call of NVML returns. Raises TimeoutError: it does not return, or an earlier one did not.
+    """Return the result of a call of NVML. Raises TimeoutError: it does not return, or an earlier
+    one did not.
 
-    It runs in a daemon thread, since nothing ends a call that hangs in the driver. ``pynvml`` does not hold the
-    interpreter's lock meanwhile.
+    It runs in a daemon thread, since nothing ends a call that hangs in the driver. ``pynvml`` does
+    not hold the interpreter's lock meanwhile.
     """
     if not _Silence.why:
         try:
             return bounded(call, RETURNS_S)
         except TimeoutError:
             _Silence.why = _Silence.why or (
-                f"{function} gave no answer for {RETURNS_S:g} s, so NVML is not called in this process any more; "
-                "look at dmesg, reset the GPU or reboot the host"
+                f"{function} gave no answer for {RETURNS_S:g} s, so NVML is not called in this "
+                "process any more; look at dmesg, reset the GPU or reboot the host"
             )
     raise TimeoutError(_Silence.why)
 
 
 class BoundedNvml(Nvml):
-    """The driver library where a training gives back what another one left. A call that hangs raises TimeoutError."""
+    """The driver library of a training that gives back the limit that another one left.
+
+    A call that hangs raises TimeoutError.
+    """
 
     def call(self, function: str, *arguments: Any, writes: tuple[Any, ...] = ()) -> list[Any]:
         """As in :class:`.Nvml`."""
         return call_within(partial(super().call, function, *arguments, writes=writes), function)
 
 
-def ask(function: str, *arguments: Any, clock: Callable[[], float] = time.perf_counter) -> NvmlAnswer:
-    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is a problem.
+def ask(
+    function: str, *arguments: Any, clock: Callable[[], float] = time.perf_counter
+) -> NvmlAnswer:
+    """Call a function of NVML by its name in ``pynvml``; never raises. An answer of a wrong kind is
+    a problem.
 
     :param clock: tells how long the driver takes [s].
     """
@@ -86,19 +97,35 @@ def _ask(function: str, *arguments: Any) -> NvmlAnswer:
     try:
         import pynvml  # type: ignore[import-untyped]
 
+        # once in each process: a forked one cannot use its parent's
         _initialise(pynvml, os.getpid())
-        called, call = function, getattr(pynvml, function, None)
-        value = call(*arguments) if call is not None else b""
+        called = function
+        call = getattr(pynvml, function, None)
+        if call is None:
+            return NvmlAnswer(None, FUNCTION_NOT_FOUND, _wrong_binding(function))
+        value = call(*arguments)
         if not _fits(function, value):
-            return NvmlAnswer(None, FUNCTION_NOT_FOUND if call is None else NOT_NVML, _wrong_binding(function))
+            return NvmlAnswer(None, NOT_NVML, _wrong_binding(function))
         return NvmlAnswer(value)
     except ModuleNotFoundError:
-        return NvmlAnswer(None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it")
+        return NvmlAnswer(
+            None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it"
+        )
     except Exception as error:  # NVMLError, and any error of a binding that does not fit its driver
         code = getattr(error, "value", NOT_NVML)
-        known = isinstance(code, int) and code != NOT_NVML
-        text = NVML_ERRORS.get(code, f"error {code}") if known else repr(error)
-        return NvmlAnswer(None, code if known else NOT_NVML, f"{called}: {text}")
+        if not isinstance(code, int) or code == NOT_NVML:
+            return NvmlAnswer(None, NOT_NVML, f"{called}: {error!r}")
+        return NvmlAnswer(None, code, f"{called}: {NVML_ERRORS.get(code, f'error {code}')}")
+
+
+# functions that answer with one number, without their prefix
+_NUMBERS = (
+    "Count",
+    "TotalEnergyConsumption",
+    "PowerUsage",
+    "PowerManagementLimit",
+    "EnforcedPowerLimit",
+)
 
 
 def _fits(function: str, value: Any) -> bool:
@@ -112,16 +139,27 @@ def _fits(function: str, value: Any) -> bool:
         return isinstance(value, list | tuple)
     if name == "ViolationStatus":
         return _counts(getattr(value, "violationTime", None))
-    if name == "Samples":  # their type, 1 for whole numbers, and each with its time
-        whole = isinstance(value, tuple) and len(value) == 2 and value[0] == 1 and bool(value[1])
-        return whole and all(_counts(each.timeStamp) and _counts(each.sampleValue.uiVal) for each in value[1])
+    if name == "Samples":
+        return _are_samples(value)
     if name == "UtilizationRates":
         return _counts(getattr(value, "gpu", None))
-    if name.endswith(("ClockInfo", "Reasons")):
-        return _counts(value)
-    if name in ("Count", "TotalEnergyConsumption", "PowerUsage", "PowerManagementLimit", "EnforcedPowerLimit"):
+    if name in _NUMBERS or name.endswith(("ClockInfo", "Reasons")):
         return _counts(value)
     return not isinstance(value, bytes)
+
+
+def _are_samples(value: Any) -> bool:
+    """Whether a value has the type of its samples, 1 for whole numbers, and each of them with its
+    time.
+    """
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    kind, samples = value
+    if kind != 1 or not samples:
+        return False
+    return all(
+        _counts(sample.timeStamp) and _counts(sample.sampleValue.uiVal) for sample in samples
+    )
 
 
 def _counts(value: Any) -> bool:
@@ -129,20 +167,29 @@ def _counts(value: Any) -> bool:
 
 
 def _wrong_binding(function: str) -> str:
-    """Other packages bring a module of this name: their texts are bytes, and they lack the newer calls."""
+    """Other packages bring a module of this name: their texts are bytes, and they lack the newer
+    calls.
+    """
     for package in ("pynvml", "nvidia-ml-py3", "nvidia-ml-py2", "nvidia-ml-py"):
         try:
-            found = f"{package} {version(package)}"
+            installed = f"{package} {version(package)}"
         except PackageNotFoundError:
             continue
-        remedy = f"pip uninstall {package}, then " if package != "nvidia-ml-py" else ""
-        return (
-            f"{function}: the module pynvml is of {found}, which answers otherwise; {remedy}pip install -U nvidia-ml-py"
-        )
-    return f"{function}: the module pynvml is not of nvidia-ml-py; install that package, without any other pynvml"
+        problem = f"{function}: the module pynvml is of {installed}, which answers otherwise; "
+        if package != "nvidia-ml-py":
+            problem += f"pip uninstall {package}, then "
+        return f"{problem}pip install -U nvidia-ml-py"
+    return (
+        f"{function}: the module pynvml is not of nvidia-ml-py; install that package, without any "
+        "other pynvml"
+    )
 
 
 @lru_cache(maxsize=1)
 def _initialise(binding: Any, pid: int) -> None:
-    """Once in the process of this id, which may be a fork. Raises NVMLError, and tries again at the next call then."""
-    binding.nvmlInit()  # under a lock of the binding; never shut down: other code of this process may have handles
+    """Once in the process of this id, which may be a fork.
+
+    Raises NVMLError, and tries again at the next call then.
+    """
+    # under a lock of the binding; never shut down: other code of this process may have handles
+    binding.nvmlInit()

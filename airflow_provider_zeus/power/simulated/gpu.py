@@ -1,6 +1,8 @@
-"""A simulated GPU: power and time of measured trainings on a virtual clock, to run everything without a GPU.
+"""A simulated GPU: power and time of measured trainings on a virtual clock, to run everything
+without a GPU.
 
-Only :meth:`SimulatedGpu.on_step` advances its clock: validation, data loading and waiting cost 0 s and 0 J.
+Only :meth:`SimulatedGpu.on_step` advances its clock: validation, data loading and waiting cost 0 s
+and 0 J.
 """
 
 from __future__ import annotations
@@ -42,27 +44,37 @@ PREFIX = "simulated:"
 class SimulatedGpu(Device):
     """One GPU under one load, as :class:`~airflow_provider_zeus.power.device.Device`.
 
-    Its state is in ``state_file`` (layout: :mod:`~airflow_provider_zeus.power.simulated.state_file`), so that other
-    processes can read and set the limit; one training at a time uses it (:meth:`take`), since a step of another one
-    would advance its clock. A corrupt file is replaced by a new one.
-    Where no file can be created (a folder has its name, the disk is full), the state is in memory and no limit is set.
+    Its state is in ``state_file`` (layout:
+    :mod:`~airflow_provider_zeus.power.simulated.state_file`), so that other processes can read and
+    set the limit; one training at a time uses it (:meth:`take`), since a step of another one would
+    advance its clock. A corrupt file is replaced by a new one. If no file can be created (a folder
+    has its name, the disk is full), the state is in memory and no limit is set.
 
     :param state_file: default: the one that ``open_simulated`` names, in the default state folder.
     :param gpu: ``v100`` (limits 100 to 250 W) or ``a40`` (100 to 300 W).
-    :param load: the training that it simulates, one of :data:`~airflow_provider_zeus.power.simulated.models.LOADS`.
+    :param load: the training that it simulates, one of
+        :data:`~airflow_provider_zeus.power.simulated.models.LOADS`.
     :param may_set_limit: False: setting the limit is refused, as for most users on real GPUs.
 
     Raises JobSpecError for an unknown GPU or load.
     """
 
     def __init__(
-        self, gpu: str, *, load: str, state_file: str | os.PathLike[str] | None = None, may_set_limit: bool = True
+        self,
+        gpu: str,
+        *,
+        load: str,
+        state_file: str | os.PathLike[str] | None = None,
+        may_set_limit: bool = True,
     ) -> None:
         if (gpu, load) not in LOADS:
             raise _unknown(f"{PREFIX}{gpu}/{load}")
-        self.chip, self.load = CHIPS[gpu], LOADS[gpu, load]
+        self.chip = CHIPS[gpu]
+        self.load = LOADS[gpu, load]
         self.info = DeviceInfo(
-            model=f"simulated {self.chip.model}", max_power_w=self.chip.max_limit_w, energy_source="simulated"
+            model=f"simulated {self.chip.model}",
+            max_power_w=self.chip.max_limit_w,
+            energy_source="simulated",
         )
         self.missing: dict[str, str] = {}
         self._may_set_limit = may_set_limit
@@ -72,7 +84,8 @@ class SimulatedGpu(Device):
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
         self._release: Callable[[], object] | None = None  # once a training has taken it
         self._slots = state.slots
-        self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))  # a training has few batch sizes
+        # a training has few batch sizes
+        self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))
 
     def now_s(self) -> float:
         """Virtual time [s]."""
@@ -91,11 +104,14 @@ class SimulatedGpu(Device):
         return self._slots[LIMIT_W]
 
     def set_limit_w(self, limit_w: float) -> None:
-        """Set the power limit [W]; it is reached within about 1 s of virtual time. Raises DeviceError."""
+        """Set the power limit [W]; it is reached within about 1 s of virtual time.
+
+        Raises DeviceError.
+        """
         if not self._may_set_limit:
             raise DeviceError(
-                f"power limit = {limit_w:g} W: this process may not set it. Let it run with the right to set limits, "
-                "or set mode='measure'."
+                f"power limit = {limit_w:g} W: this process may not set it. Let it run with the "
+                "right to set limits, or set mode='measure'."
             )
         if not self.chip.min_limit_w <= limit_w <= self.chip.max_limit_w:
             raise DeviceError(
@@ -105,9 +121,10 @@ class SimulatedGpu(Device):
         self._slots[LIMIT_W] = limit_w
 
     def take(self) -> bool:
-        """Take this GPU for one training until :meth:`close`; False where another training of this host has it.
+        """Take this GPU for one training until :meth:`close`; False if another training of this
+        host has it.
 
-        True also where nothing can be locked: the state is in memory, or the file system has no locks.
+        True also if nothing can be locked: the state is in memory, or the file system has no locks.
         """
         if not self._in_file:
             return True
@@ -120,7 +137,8 @@ class SimulatedGpu(Device):
         except OSError as error:
             os.close(descriptor)
             return not isinstance(error, BlockingIOError)
-        self._release = weakref.finalize(self, os.close, descriptor)  # also for a device that is never closed
+        # also for a device that is never closed
+        self._release = weakref.finalize(self, os.close, descriptor)
         return True
 
     def close(self) -> None:
@@ -129,8 +147,10 @@ class SimulatedGpu(Device):
             self._release()
 
     def restore_record(self) -> list[dict[str, Any]] | None:
-        """Kind and path of the state file; None where there is no file."""
-        return [{"kind": "simulated", "path": self._path}] if self._in_file else None
+        """Kind and path of the state file; None if there is no file."""
+        if self._in_file:
+            return [{"kind": "simulated", "path": self._path}]
+        return None
 
     def on_step(self, samples: int) -> None:
         """Advance clock and energy by one optimizer step over ``samples`` (at least 1)."""
@@ -141,7 +161,8 @@ class SimulatedGpu(Device):
         if slots[EFFECTIVE_W] != limit_w:
             limit_w = self._settle(samples, limit_w)
         step_s, power_w = self._step(samples, limit_w)
-        before_s, before_j = slots[CLOCK_S], slots[ENERGY_J]
+        before_s = slots[CLOCK_S]
+        before_j = slots[ENERGY_J]
         now_s = before_s + step_s
         tick_s = math.floor(now_s / TICK_S) * TICK_S
         if tick_s > before_s:
@@ -150,10 +171,13 @@ class SimulatedGpu(Device):
         slots[CLOCK_S] = now_s
 
     def _settle(self, samples: int, limit_w: float) -> float:
-        """Move the limit in force towards the one set; returns it for the middle of this step, in whole watts [W]."""
+        """Move the limit in force towards the one set; returns it for the middle of this step, in
+        whole watts [W].
+        """
         effective_w = self._slots[EFFECTIVE_W]
         step_s, _ = self._step(samples, round(effective_w))
-        settle_s = 0.3  # assumed time constant of a changed limit: it has settled after the 1 s that is discarded
+        # assumed time constant of a changed limit: it has settled after the 1 s that is discarded
+        settle_s = 0.3
         halfway = math.exp(-step_s / 2 / settle_s)
         left_w = (effective_w - limit_w) * halfway * halfway
         settled_w = 0.5  # closer than this, the new limit is in force
@@ -164,7 +188,8 @@ class SimulatedGpu(Device):
 def open_simulated(name: str, state_dir: str | os.PathLike[str], number: int = 1) -> SimulatedGpu:
     """Open ``simulated:<gpu>/<load>``; its state is in ``<state_dir>/simulated-<gpu>-<load>.gpu``.
 
-    :param number: of several such GPUs, from 1; from 2 on the file is ``simulated-<gpu>-<load>-<number>.gpu``.
+    :param number: of several such GPUs, from 1; from 2 on the file is
+        ``simulated-<gpu>-<load>-<number>.gpu``.
 
     Raises JobSpecError: there is no such simulated GPU.
     """
@@ -177,19 +202,21 @@ def open_simulated(name: str, state_dir: str | os.PathLike[str], number: int = 1
 def take_simulated(
     name: str, state_dir: str | os.PathLike[str], gpus: int = 1, held: Collection[str] = ()
 ) -> list[SimulatedGpu]:
-    """Open simulated GPUs that no other training of this host uses: there are as many as trainings need.
+    """Open simulated GPUs that no other training of this host uses: there are as many as trainings
+    need.
 
     :param held: UUIDs of GPUs that the parent process has taken for this training.
 
     Raises JobSpecError: there is no such simulated GPU.
     """
-    taken: list[SimulatedGpu] = []
+    ours: list[SimulatedGpu] = []
     numbers = count(1)
-    while len(taken) < gpus:
+    while len(ours) < gpus:
         gpu = open_simulated(name, state_dir, next(numbers))
+        # each training its own: virtual time costs nothing, so none has to wait
         if gpu.uuid in held or gpu.take():
-            taken.append(gpu)
-    return taken
+            ours.append(gpu)
+    return ours
 
 
 def _state_file(state_dir: str | os.PathLike[str], gpu: str, load: str, number: int = 1) -> Path:
@@ -212,7 +239,10 @@ def _opened(path: str, chip: Chip) -> tuple[StateFile, bool]:
         try:
             state = StateFile(path)
             if not chip.min_limit_w <= state.limit_w() <= chip.max_limit_w:
-                raise ValueError(f"{path} holds a limit of {state.limit_w():g} W, which a {chip.model} does not have")
+                raise ValueError(
+                    f"{path} holds a limit of {state.limit_w():g} W, which a {chip.model} does not "
+                    "have"
+                )
         except ValueError as error:
             log.warning("Starting a fresh simulated GPU: %s.", error)
             state_file.create(path, chip.max_limit_w, replace=True)

@@ -9,9 +9,9 @@ Layout, 48 bytes, native byte order (the file stays on its host), slots of 8 byt
     32 f8 ENERGY_J      energy drawn up to CLOCK_S [J]
     40 f8 COUNTER_MJ    energy counter [mJ], a whole number
 
-The training process writes every slot but LIMIT_W at each step; any process may read all. Slots are accessed by a
-memoryview of doubles, which stores 8 aligned bytes at once; ``struct`` would write byte by byte. Standard library
-only: the guardian uses it.
+The training process writes every slot but LIMIT_W at each step; any process may read all. Slots are
+accessed by a memoryview of doubles, which stores 8 aligned bytes at once; ``struct`` would write
+byte by byte. Standard library only: the guardian uses it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ SIZE = len(MAGIC) + 5 * 8
 
 
 class StateFile:
-    """An existing state file, mapped. Raises OSError (cannot be opened) or ValueError (not of this layout)."""
+    """An existing state file, mapped.
+
+    Raises OSError (cannot be opened) or ValueError (not of this layout).
+    """
 
     def __init__(self, path: str) -> None:
         descriptor = private_files.open_file(path, os.O_RDWR)
@@ -42,7 +45,8 @@ class StateFile:
         finally:
             os.close(descriptor)
         self.slots = view[len(MAGIC) :].cast("d")
-        if bytes(view[: len(MAGIC)]) != MAGIC or not all(math.isfinite(v) and v >= 0.0 for v in self.slots):
+        is_state = all(0.0 <= value < math.inf for value in self.slots)
+        if bytes(view[: len(MAGIC)]) != MAGIC or not is_state:
             raise ValueError(f"{path} is not a simulated GPU's state of layout {MAGIC.decode()}")
 
     @classmethod
@@ -65,14 +69,16 @@ class StateFile:
 def create(path: str, limit_w: float, *, replace: bool = False) -> None:
     """Write a new state with clock and counter 0. An existing file stays unless ``replace``.
 
-    The file appears complete under its name and is never truncated: another process may have the old one mapped.
-    Raises OSError, also where the disk is full; then no file is left.
+    The file appears complete under its name and is never truncated: another process may have the
+    old one mapped. Raises OSError, also if the disk is full; then no file is left.
     """
     temporary = f"{path}.{os.getpid()}.new"
     with contextlib.suppress(FileNotFoundError):  # left by a process that died while it wrote
         os.unlink(temporary)
     try:
-        with open(private_files.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+        with open(
+            private_files.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb"
+        ) as file:
             file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
         if replace:
             os.replace(temporary, path)

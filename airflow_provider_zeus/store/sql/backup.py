@@ -1,8 +1,8 @@
 """A backup of an SQLite log, and the way back.
 
-A copy of the file by other means may lack the newest rows: while a process uses it, SQLite keeps them in a log beside
-the file. And a file that is put back beside such a log of an earlier one is damaged by it. So SQLite's own backup makes
-both copies.
+A copy of the file by other means may lack the newest rows: while a process uses it, SQLite keeps
+them in a log beside the file. And a file that is put back beside such a log of an earlier one is
+damaged by it. So SQLite's own backup makes both copies.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of
 
 BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
-# Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one of them
-# (sqlite.org/fileformat.html, "The lock-byte page").
-LOCK_BYTES, LOCK_LENGTH = 0x40000000, 512
+# Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one
+# of them (sqlite.org/fileformat.html, "The lock-byte page").
+LOCK_BYTES = 0x40000000
+LOCK_LENGTH = 512
 
 
 def backup(log: Path, file: Path) -> int:
-    """Copy a log to ``file``, while others read and write it; return how many trials the copy holds.
+    """Copy a log to ``file``, while others read and write it; return how many trials the copy
+    holds.
 
     The copy is whole or is not made. A file of that name is replaced. Raises StoreError.
     """
     if not log.exists():
-        raise StoreError(f"There is no trial log at {log} to back up.")
+        raise StoreError(f"There is no run log at {log} to back up.")
     _refuse_same(log, file)
     with _new_beside(file) as new:
         _copy(log, new, journal=ONE_FILE)  # nothing lies beside it, whoever reads it
@@ -45,8 +47,8 @@ def backup(log: Path, file: Path) -> int:
 def restore(file: Path, log: Path) -> int:
     """Replace a log by a backup; return how many trials it holds now.
 
-    What the log held is gone, with what a killed process left beside it. Raises StoreError: ``file`` is no backup of
-    this version, or another process has the log open.
+    All of the log is gone, with files that a killed process left beside it. Raises StoreError:
+    ``file`` is no backup of this version, or another process has the log open.
     """
     _refuse_same(log, file)
     trials_in(file)
@@ -71,7 +73,7 @@ def trials_in(file: Path) -> int:
 def _refuse_same(log: Path, file: Path) -> None:
     its_own = {os.path.realpath(f"{log}{suffix}") for suffix in ("", *BESIDE)}
     if os.path.realpath(file) in its_own:
-        raise StoreError(f"{file} belongs to the trial log itself: name another file.")
+        raise StoreError(f"{file} belongs to the run log itself: name another file.")
 
 
 @contextmanager
@@ -81,7 +83,9 @@ def _new_beside(file: Path) -> Iterator[Path]:
     try:
         os.close(private_files.open_file(new, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     except OSError as error:
-        raise StoreError(f"{new} cannot be made ({error.strerror}): name a folder where this user may write.") from None
+        raise StoreError(
+            f"{new} cannot be made ({error.strerror}): name a folder where this user may write."
+        ) from None
     try:
         yield new
     finally:
@@ -96,7 +100,10 @@ def _copy(source: Path, target: Path, *, journal: str) -> None:
 
 
 def _checked(copy: Path) -> int:
-    """How many trials a copy holds. Raises StoreError if it is damaged or no log of this version."""
+    """How many trials a copy holds.
+
+    Raises StoreError if it is damaged or no log of this version.
+    """
     with _named(copy), closing(_connected(copy)) as database:
         problem = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if problem != "ok":
@@ -107,18 +114,27 @@ def _checked(copy: Path) -> int:
 def _count(database: sqlite3.Connection) -> int:
     table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     if database.execute(table, [VERSION_TABLE]).fetchone() is None:
-        raise StoreError("The file is no trial log: it has no tables of ours.")
-    (version,) = database.execute("SELECT version_num FROM zeus_alembic_version").fetchone() or (None,)
+        raise StoreError("The file is no run log: it has no tables of ours.")
+    (version,) = database.execute("SELECT version_num FROM zeus_alembic_version").fetchone() or (
+        None,
+    )
     if version != HEAD:
-        raise StoreError(f"The file is a trial log with schema {version}; this version knows {HEAD} alone.")
+        raise StoreError(
+            f"The file is a run log with schema {version}; this version knows {HEAD} alone."
+        )
     (trials,) = database.execute("SELECT count(*) FROM zeus_trial").fetchone()
     return int(trials)
 
 
 def _connected(file: Path) -> sqlite3.Connection:
-    """A connection to a file that exists. One that may only read would leave files of its own beside it."""
+    """A connection to a file that exists.
+
+    One that may only read would leave files of its own beside it.
+    """
     mode = "rw" if os.access(file, os.W_OK) else "ro"
-    return sqlite3.connect(f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S)
+    return sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S
+    )
 
 
 @contextmanager
@@ -127,12 +143,15 @@ def _named(file: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(f"{file} cannot be read as a trial log ({error}).") from None
+        raise StoreError(f"{file} cannot be read as a run log ({error}).") from None
 
 
 @contextmanager
 def _held_alone(log: Path) -> Iterator[None]:
-    """Hold SQLite's locks of a log, so that nobody reads it meanwhile. Raises StoreError if another process does."""
+    """Hold SQLite's locks of a log, so that nobody reads it meanwhile.
+
+    Raises StoreError if another process does.
+    """
     if not log.exists():
         yield
         return
@@ -145,7 +164,8 @@ def _held_alone(log: Path) -> Iterator[None]:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCK_LENGTH, LOCK_BYTES)
         except OSError:
             raise StoreError(
-                f"Another process has the trial log at {log} open: stop Airflow's servers, or wait until no task of "
+                f"Another process has the run log at {log} open: stop Airflow's servers, or wait "
+                "until no task of "
                 f"Zeus runs, and try again (fuser {log} names the process)."
             ) from None
         yield
@@ -154,7 +174,7 @@ def _held_alone(log: Path) -> Iterator[None]:
 
 
 def _sync_folder(file: Path) -> None:
-    """Write the new name to the disk, where the file system can."""
+    """Write the new name to the disk, if the file system can."""
     with suppress(OSError):
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

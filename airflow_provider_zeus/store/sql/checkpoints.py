@@ -1,10 +1,12 @@
 """The belief of a job from its log. Checkpoints only save time: deleting them changes no decision.
 
-A checkpoint is the belief after trial n. It is written only before the oldest open trial, and is valid only while no
-trial up to n was closed after it; the statement that reads checkpoints compares ``told_seq``. So checkpoints may be
-computed before the job's row is locked: a trial that is closed meanwhile makes those without it invalid.
+A checkpoint is the belief after trial n. It is written only before the oldest open trial, and is
+valid only while no trial up to n was closed after it; the statement that reads checkpoints compares
+``told_seq``. So checkpoints may be computed before the job's row is locked: a trial that is closed
+meanwhile makes those without it invalid.
 
-Each has a digest. A checkpoint with a wrong digest is damaged: it is deleted, and an older one is used.
+Each has a digest. A checkpoint with a wrong digest is damaged: it is deleted, and an older one is
+used.
 """
 
 from __future__ import annotations
@@ -27,33 +29,49 @@ from airflow_provider_zeus.store.sql import schema, trials
 log = guarded_log(__name__)
 
 EVERY = 16  # trials between two checkpoints: a request learns from at most so many again
-KEPT = 16  # newest checkpoints of a job: a late result within them does not read the whole log again
-AHEAD = 256  # trials (0.2 s and more): a request that learns from more does so before it takes the lock
+# newest checkpoints of a job: a late result within them does not read the whole log again
+KEPT = 16
+# trials (0.2 s and more): a request that learns from more does so before it takes the lock
+AHEAD = 256
 
-_C, _T = schema.checkpoint, schema.trial
+_C = schema.checkpoint
+_c = _C.c  # its columns
+_T = schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _tag: sa.BindParameter[Any] = sa.bindparam("tag")
-_closed_since = sa.exists().where(_T.c.job_id == _C.c.job_id, _T.c.told_seq > _C.c.told_seq, _T.c.number <= _C.c.number)
+_closed_since = sa.exists().where(
+    _T.c.job_id == _c.job_id, _T.c.told_seq > _c.told_seq, _T.c.number <= _c.number
+)
 _NEWEST = (
-    sa.select(_C.c.number, _C.c.told_seq, _C.c.belief)
-    .where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number < sa.bindparam("below"), ~_closed_since)
-    .order_by(_C.c.number.desc())
+    sa.select(_c.number, _c.told_seq, _c.belief)
+    .where(_c.job_id == _job, _c.tag == _tag, _c.number < sa.bindparam("below"), ~_closed_since)
+    .order_by(_c.number.desc())
     .limit(1)
 )
-_newest_valid = sa.select(sa.func.max(_C.c.number)).where(_C.c.job_id == _job, _C.c.tag == _tag, ~_closed_since)
-_open = sa.select(sa.func.min(_T.c.number)).where(_T.c.job_id == _job, _T.c.state == State.RUNNING.value)
+_newest_valid = sa.select(sa.func.max(_c.number)).where(
+    _c.job_id == _job, _c.tag == _tag, ~_closed_since
+)
+_open = sa.select(sa.func.min(_T.c.number)).where(
+    _T.c.job_id == _job, _T.c.state == State.RUNNING.value
+)
 _COUNT_BEHIND = sa.select(  # trials that a request learns from and that a checkpoint may include
     sa.func.coalesce(_open.scalar_subquery() - 1, schema.job.c.last_number)
     - sa.func.coalesce(_newest_valid.scalar_subquery(), 0)
 ).where(schema.job.c.job_id == _job)
-_DELETE_FROM = sa.delete(_C).where(_C.c.job_id == _job, _C.c.number >= sa.bindparam("first"))
-_DELETE = sa.delete(_C).where(_C.c.job_id == _job, _C.c.tag == _tag, _C.c.number == sa.bindparam("after"))
+_DELETE_FROM = sa.delete(_C).where(_c.job_id == _job, _c.number >= sa.bindparam("first"))
+_DELETE = sa.delete(_C).where(_c.job_id == _job, _c.tag == _tag, _c.number == sa.bindparam("after"))
 
-Checkpoint = tuple[int, int, Belief]  # trial number, highest told_seq at or below it, belief after it
+# trial number, highest told_seq at or below it, belief after it
+Checkpoint = tuple[int, int, Belief]
 
 
 def belief_of(
-    connection: sa.Connection, job_id: str, before: Belief, *, oldest_open: int | None = None, keep: bool = True
+    connection: sa.Connection,
+    job_id: str,
+    before: Belief,
+    *,
+    oldest_open: int | None = None,
+    keep: bool = True,
 ) -> Belief:
     """Learn from the log in order of number, from the newest valid checkpoint on.
 
@@ -67,8 +85,11 @@ def belief_of(
 
 
 def learn_ahead(connection: sa.Connection, job_id: str, before: Belief) -> Sequence[Checkpoint]:
-    """Checkpoints for a request that would learn from a long log under the job's lock; none where the log is short."""
+    """Checkpoints for a request that would learn from a long log under the job's lock; none if
+    the log is short.
+    """
     behind = connection.scalar(_COUNT_BEHIND, {"job": job_id, "tag": belief_tag(before)}) or 0
+    # So few are learned under the lock faster than a second transaction takes.
     if behind <= AHEAD:
         return ()
     oldest_open = min((t.number for t in trials.open_trials(connection, job_id)), default=None)
@@ -76,22 +97,35 @@ def learn_ahead(connection: sa.Connection, job_id: str, before: Belief) -> Seque
 
 
 def _learned(
-    connection: sa.Connection, job_id: str, before: Belief, oldest_open: int | None, *, ahead: bool = False
+    connection: sa.Connection,
+    job_id: str,
+    before: Belief,
+    oldest_open: int | None,
+    *,
+    ahead: bool = False,
 ) -> tuple[Belief, Sequence[Checkpoint]]:
-    """The belief and new checkpoints; ``ahead``: only up to the last trial that a checkpoint may include."""
+    """The belief and new checkpoints; ``ahead``: only up to the last trial that a checkpoint may
+    include.
+    """
     number, seq, belief = _start(connection, job_id, before, ahead=ahead)
     new: deque[Checkpoint] = deque(maxlen=KEPT)
-    last, settled = number, True
+    last = number
+    settled = True
     for trial in trials.log(connection, job_id, after=number):
         if isinstance(trial, Unreadable):
             continue
-        known = is_known(trial)  # else a newer version may learn from it: no checkpoint may include it
-        settled = settled and known and (oldest_open is None or trial.number < oldest_open)
+        # No checkpoint may include a trial that runs, or one that a newer version may learn from.
+        is_of_ours = is_known(trial)
+        if oldest_open is not None and trial.number >= oldest_open:
+            settled = False
+        if not is_of_ours:
+            settled = False
         if ahead and not settled:
             break
-        if not known:
+        if not is_of_ours:
             continue
-        belief, seq = learn(belief, trial), max(seq, trial.told_seq or 0)
+        belief = learn(belief, trial)
+        seq = max(seq, trial.told_seq or 0)
         if settled and trial.number - last >= EVERY:
             new.append((trial.number, seq, belief))
             last = trial.number
@@ -100,15 +134,21 @@ def _learned(
 
 def _start(connection: sa.Connection, job_id: str, before: Belief, *, ahead: bool) -> Checkpoint:
     """The newest valid checkpoint, else the prior. Damaged ones are deleted unless ``ahead``."""
-    tag, below = belief_tag(before), 2**63 - 1  # above every trial number
-    while row := connection.execute(_NEWEST, {"job": job_id, "tag": tag, "below": below}).one_or_none():
+    # above every trial number
+    tag = belief_tag(before)
+    below = 2**63 - 1
+    while row := connection.execute(
+        _NEWEST, {"job": job_id, "tag": tag, "below": below}
+    ).one_or_none():
         below = row.number
         digest, _, text = str(row.belief).partition(" ")
         if digest == _digest(tag, row.number, row.told_seq, text):
             return row.number, row.told_seq, Belief.from_json(before, text)
         if not ahead:
             log.warning(
-                "A checkpoint of %s (after trial %s) is damaged: an older one is used.", visible(job_id), row.number
+                "A checkpoint of %s (after row %s) is damaged: an older one is used.",
+                visible(job_id),
+                row.number,
             )
             connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": row.number})
     return 0, 0, before
@@ -118,21 +158,26 @@ def _digest(tag: str, number: object, seq: object, text: str) -> str:
     return sha256(f"{tag} {number} {seq} {text}".encode()).hexdigest()[:16]
 
 
-def write(connection: sa.Connection, job_id: str, before: Belief, new: Sequence[Checkpoint]) -> None:
+def write(
+    connection: sa.Connection, job_id: str, before: Belief, new: Sequence[Checkpoint]
+) -> None:
     """Write checkpoints. The job's row must be locked."""
     if not new:
         return
     tag = belief_tag(before)
-    rows = [{"job_id": job_id, "tag": tag, "number": n, "told_seq": seq} for n, seq, _ in new]
-    for row, (number, seq, belief) in zip(rows, new, strict=True):
+    rows = []
+    for number, seq, belief in new:
+        # an invalid one may still exist
+        connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": number})
         text = belief.to_json()
-        row["belief"] = f"{_digest(tag, number, seq, text)} {text}"
-    for row in rows:  # an invalid one may still exist
-        connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": row["number"]})
+        text = f"{_digest(tag, number, seq, text)} {text}"
+        rows.append(
+            {"job_id": job_id, "tag": tag, "number": number, "told_seq": seq, "belief": text}
+        )
     connection.execute(sa.insert(_C), rows)
-    newest_first = sa.select(_C.c.number).where(_C.c.job_id == job_id).order_by(_C.c.number.desc())
+    newest_first = sa.select(_c.number).where(_c.job_id == job_id).order_by(_c.number.desc())
     oldest_kept = newest_first.offset(KEPT - 1).limit(1).scalar_subquery()
-    connection.execute(sa.delete(_C).where(_C.c.job_id == job_id, _C.c.number < oldest_kept))
+    connection.execute(sa.delete(_C).where(_c.job_id == job_id, _c.number < oldest_kept))
 
 
 def forget_checkpoints(connection: sa.Connection, trial: Trial) -> None:

@@ -1,4 +1,4 @@
-"""Schema version of the tables: checked without alembic, and migrated where the caller allows it."""
+"""Schema version of the tables: checked without alembic, and migrated if the caller allows it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ import sqlalchemy as sa
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.base import UPGRADE
-from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S, explained, file_of, read_url, shown, transaction
+from airflow_provider_zeus.store.sql.engine import (
+    BUSY_TIMEOUT_S,
+    explained,
+    file_of,
+    read_url,
+    shown,
+    transaction,
+)
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, check_file, journal_of
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
 OTHER_VERSION = (  # remedy of tables that this version does not know
-    "use the version of airflow-provider-zeus that wrote the log; or export it with that version, then move it aside "
+    "use the version of airflow-provider-zeus that wrote the log; or export it with that version, "
+    "then move it aside "
     "or name another Connection"
 )
 _VERSION = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
@@ -30,10 +38,15 @@ LOCK_S = 30.0  # for another process that creates or migrates the file
 
 
 def present_version(engine: sa.Engine) -> str | None:
-    """Revision of the tables; None without tables. Makes no file. Raises StoreError: the database cannot be reached."""
+    """Revision of the tables; None without tables. Makes no file.
+
+    Raises StoreError: the database cannot be reached.
+    """
     path = file_of(engine.url)
     if path is not None:
-        return _version_of_file(engine, path) if path.exists() else None
+        if path.exists():
+            return _version_of_file(engine, path)
+        return None
     with transaction(engine) as connection:
         if not sa.inspect(connection).has_table(VERSION_TABLE):
             return None
@@ -44,8 +57,8 @@ def present_version(engine: sa.Engine) -> str | None:
 def _version_of_file(engine: sa.Engine, path: Path) -> str | None:
     """Revision of the tables of an SQLite file, which is left as it is.
 
-    The last connection that closes folds the write-ahead log of a killed process into the file. One that may only read
-    does not; but where there is no such log it would leave an empty one.
+    The last connection that closes folds the write-ahead log of a killed process into the file. One
+    that may only read does not; but if there is no such log it would leave an empty one.
     """
     check_file(path)
     wal = path.with_name(f"{path.name}-wal")
@@ -59,13 +72,17 @@ def _version_of_file(engine: sa.Engine, path: Path) -> str | None:
             row = reader.execute(str(_VERSION)).fetchone()
     except sqlite3.Error as error:
         raise explained(error, engine.url) from None
-    return None if row is None else str(row[0])
+    if row is None:
+        return None
+    return str(row[0])
 
 
 def missing_file(url: str) -> Path | None:
-    """Path of a missing SQLite file; None where it exists, and for other databases."""
+    """Path of a missing SQLite file; None if it exists, and for other databases."""
     path = file_of(read_url(url))
-    return None if path is None or path.exists() else path
+    if path is None or path.exists():
+        return None
+    return path
 
 
 def check(engine: sa.Engine, *, create: bool) -> None:
@@ -74,33 +91,40 @@ def check(engine: sa.Engine, *, create: bool) -> None:
     ``create``: create or migrate them here, as for ``zeus.db``.
     """
     path = file_of(engine.url)
-    if not create and path is not None and not path.exists():
+    is_missing = path is not None and not path.exists()
+    if is_missing and not create:
         raise StoreError(
-            f"There is no trial log yet at {shown(engine.url)}: where all tasks run on one host the first run of a job "
-            f"makes it; elsewhere {_RUN}."
+            f"There is no run log yet at {shown(engine.url)}: where all tasks run on one host the "
+            f"first run of a job makes it; elsewhere {_RUN}."
         )
-    found = present_version(engine)
-    if found == HEAD:
+    version = present_version(engine)
+    if version == HEAD:
         if path is not None:
             _leave_wal(path)
         return
-    if found is not None:
+    if version is not None:
         raise StoreError(
-            f"The trial log at {shown(engine.url)} has schema {found}. This version knows {HEAD} alone and leaves the "
-            f"log as it is: {OTHER_VERSION}."
+            f"The run log at {shown(engine.url)} has schema {version}. This version knows {HEAD} "
+            "alone "
+            f"and leaves the log as it is: {OTHER_VERSION}."
         )
     if not create:
-        raise StoreError(f"The trial log at {shown(engine.url)} has no tables of ours yet; {_RUN}.")
+        raise StoreError(f"The run log at {shown(engine.url)} has no tables of ours yet; {_RUN}.")
     migrate(engine)
 
 
 def migrate(engine: sa.Engine) -> None:
-    """Migrate the tables to this version: one transaction, one process at a time. Raises StoreError."""
+    """Migrate the tables to this version: one transaction, one process at a time.
+
+    Raises StoreError.
+    """
     from alembic import command
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option(
+        "script_location", str(Path(__file__).parent / "migrations").replace("%", "%%")
+    )
     path = file_of(engine.url)
     with _file_lock(path) if path else nullcontext():
         if path:
@@ -114,7 +138,9 @@ def migrate(engine: sa.Engine) -> None:
 
 
 def _make_file(engine: sa.Engine, path: Path) -> None:
-    """Make the file, and set its journal mode and the release of free pages. The file keeps both settings.
+    """Make the file, and set its journal mode and the release of free pages.
+
+    The file keeps both settings.
 
     Neither can be set in a transaction, and ``auto_vacuum`` only before the first table exists.
     """
@@ -129,10 +155,12 @@ def _make_file(engine: sa.Engine, path: Path) -> None:
 
 
 def _leave_wal(path: Path) -> None:
-    """Change the journal mode of a log that was made on one host's disk and lies on several hosts' now.
+    """Change the journal mode of a log that was made on one host's disk and lies on several hosts'
+    now.
 
-    This needs the file alone, and the right to write. Without them the next process that opens the log tries again.
-    SQLite itself looks at the file: with a descriptor that we close, the kernel would drop this process's locks of it.
+    This needs the file alone, and the right to write. Without them the next process that opens the
+    log tries again. SQLite itself looks at the file: with a descriptor that we close, the kernel
+    would drop this process's locks of it.
     """
     if journal_of(path) != ONE_FILE:
         return
@@ -142,12 +170,16 @@ def _leave_wal(path: Path) -> None:
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of one process that creates or migrates the file; wait for it for at most :data:`LOCK_S`."""
+    """Hold the lock of one process that creates or migrates the file; wait for it for at most
+    :data:`LOCK_S`.
+    """
     try:
         private_files.make_folder(path.parent)
         lock = private_files.open_file(f"{path}.lock", os.O_RDONLY | os.O_CREAT)
     except OSError as error:
-        raise StoreError(f"The trial log at {path} cannot be made ({error.strerror}); make it writable.") from None
+        raise StoreError(
+            f"The run log at {path} cannot be made ({error.strerror}); make it writable."
+        ) from None
     until_s = time.monotonic() + LOCK_S
     try:
         while True:
@@ -157,7 +189,8 @@ def _file_lock(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > until_s:
                     raise StoreError(
-                        f"The trial log at {path} cannot be made or migrated: another process has kept {path}.lock for "
+                        f"The run log at {path} cannot be made or migrated: another process has "
+                        f"kept {path}.lock for "
                         f"{LOCK_S:g} s. End that process (fuser {path}.lock names it)."
                     ) from None
             time.sleep(0.05)

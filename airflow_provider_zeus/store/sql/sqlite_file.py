@@ -1,13 +1,16 @@
-"""The file of an SQLite log: whether it is still the one that was opened, its journal, and whose turn it is to write.
+"""The file of an SQLite log: whether it is still the one that was opened, its journal, and whose
+turn it is to write.
 
-Where the file was deleted, moved or replaced by a backup, SQLite continues with the file that it opened, and writes to
-it are lost. So before each transaction the file at the path is compared with the one that the connection opened. A
-connection to another file is dropped. A missing file is not created.
+If the file was deleted, moved or replaced by a backup, SQLite continues with the file that it
+opened, and writes to it are lost. So before each transaction the file at the path is compared with
+the one that the connection opened. A connection to another file is dropped. A missing file is not
+created.
 
-Writers that wait for SQLite's lock sleep and retry with growing pauses, so one of them may wait for a minute. A writer
-therefore first locks a file beside the database (:func:`turn`). The kernel grants this lock in the order of arrival,
-and releases it when a process dies. It only orders writers. Where it cannot be had (a read-only folder, another user's
-lock file, a file system without locks, a suspended holder), SQLite's waiting remains.
+Writers that wait for SQLite's lock sleep and retry with growing pauses, so one of them may wait for
+a minute. A writer therefore first locks a file beside the database (:func:`turn`). The kernel
+grants this lock in the order of arrival, and releases it when a process dies. It only orders
+writers. If it cannot be had (a read-only folder, another user's lock file, a file system without
+locks, a suspended holder), SQLite's waiting remains.
 """
 
 from __future__ import annotations
@@ -34,109 +37,154 @@ MOUNTS = Path("/proc/self/mounts")  # Linux: device, folder, kind, options of ea
 # File systems that several hosts may have mounted, by the kernel's names; those of "fuse." besides.
 SHARED = frozenset(
     (
-        *("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2"),
-        *("smb3", "vboxsf", "virtiofs"),
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "smb3",
+        "vboxsf",
+        "virtiofs",
     )
 )
 
 
 def journal_of(log: Path) -> str:
-    """The statement that sets a log's journal mode: :data:`ONE_FILE` where several hosts may use the file.
+    """The statement that sets a log's journal mode: :data:`ONE_FILE` if several hosts may use
+    the file.
 
-    In the other mode its processes find the newest rows by memory that they share. Two hosts do not share it, so they
-    would write over each other's rows (sqlite.org/wal.html). One file needs locks alone.
+    In the other mode its processes find the newest rows by memory that they share. Two hosts do not
+    share it, so they would write over each other's rows (sqlite.org/wal.html). One file needs locks
+    alone.
     """
     kind = file_system(log)
-    return ONE_FILE if kind in SHARED or kind.startswith("fuse.") else BESIDE_READERS
+    if kind in SHARED or kind.startswith("fuse."):
+        return ONE_FILE
+    return BESIDE_READERS
 
 
 def file_system(path: Path) -> str:
-    """The kind of file system that a path lies on, "nfs4" for example; empty if that is not known."""
+    """The kind of file system that a path lies on, "nfs4" for example; empty if that is not
+    known.
+    """
     real = Path(os.path.realpath(path))
-    kind, deepest = "", -1
+    kind = ""
+    deepest = -1
     try:
         lines = MOUNTS.read_text(errors="replace").splitlines()
     except OSError:  # not Linux
         return ""
     for fields in (line.split() for line in lines):
         folder = Path(fields[1].replace("\\040", " "))
-        if real.is_relative_to(folder) and len(folder.parts) >= deepest:  # of two at one place the later one is seen
-            kind, deepest = fields[2], len(folder.parts)
+        # of two at one place the later one is seen
+        if real.is_relative_to(folder) and len(folder.parts) >= deepest:
+            kind = fields[2]
+            deepest = len(folder.parts)
     return kind
 
 
 def watch(engine: sa.Engine, path: Path) -> None:
-    """Make each transaction of an engine use the file at ``path``, or raise StoreError if it is missing."""
+    """Make each transaction of an engine use the file at ``path``, or raise StoreError if it is
+    missing.
+    """
     wal = path.with_name(f"{path.name}-wal")
 
     def note_file(_dialect: Any, record: Any, *_: Any) -> None:
-        """Before a connection opens the file. If it is replaced in between, :func:`compare` opens the new one."""
+        """Before a connection opens the file.
+
+        If it is replaced in between, :func:`compare` opens the new one.
+        """
         _refuse_files_of_others(path)
         record.info["file"] = existing(path)
 
     def compare(_connection: Any, record: Any, _proxy: Any) -> None:
         if existing(path) == record.info["file"]:
             return
-        if "wal" in record.info and record.info["wal"] == _identity(wal):  # its pages are not the new file's
-            for side in (wal, path.with_name(f"{path.name}-shm")):
-                with suppress(OSError):
-                    side.unlink()
+        if "wal" in record.info and record.info["wal"] == _identity(wal):
+            _drop_side_files(path)
         raise sa.exc.DisconnectionError(f"{path} was replaced")  # the pool opens the new file
 
     def note_wal(_connection: Any, record: Any) -> None:
         """After a transaction: the write-ahead log of the file that the connection opened."""
-        found = _identity(wal)
-        if found and "wal" not in record.info and _identity(path) == record.info.get("file"):
-            record.info["wal"] = found
+        identity = _identity(wal)
+        if identity is None or "wal" in record.info:
+            return
+        if _identity(path) == record.info.get("file"):
+            record.info["wal"] = identity
 
     sa.event.listen(engine, "do_connect", note_file)
     sa.event.listen(engine, "checkout", compare)
     sa.event.listen(engine, "checkin", note_wal)
 
 
+def _drop_side_files(path: Path) -> None:
+    """Delete the files beside a file that was replaced."""
+    # Their pages are the old file's: SQLite would write them into the new one.
+    for end in ("-wal", "-shm"):
+        with suppress(OSError):
+            path.with_name(f"{path.name}{end}").unlink()
+
+
 def check_file(path: Path) -> None:
-    """Raises StoreError if the file is missing, or another user made it or a file that SQLite writes beside it."""
+    """Raises StoreError if the file is missing, or another user made it or a file that SQLite
+    writes beside it.
+    """
     _refuse_files_of_others(path)
     existing(path)
 
 
 def _refuse_files_of_others(path: Path) -> None:
-    """Raises StoreError where another user made the file, or one that SQLite writes beside it.
+    """Raises StoreError if another user made the file, or one that SQLite writes beside it.
 
-    That is: a symbolic link of another user, or a file of another user in a folder where every user may write.
+    That is: a symbolic link of another user, or a file of another user in a folder in which every
+    user may write.
     """
     real = Path(os.path.realpath(path))
-    for each in (path, real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", "-journal"))):
+    beside = [real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", "-journal")]
+    for file in (path, real, *beside):
         try:
-            found, folder = each.lstat(), each.parent.stat()
+            status = file.lstat()
+            folder = file.parent.stat()
         except OSError:
             continue  # missing, or SQLite reports why it cannot be opened
-        is_link = stat.S_ISLNK(found.st_mode)
-        foreign = found.st_uid not in (0, os.geteuid(), folder.st_uid)
-        if foreign and (is_link or folder.st_mode & stat.S_IWOTH):
-            raise StoreError(
-                f"The trial log at sqlite:{path} is not opened: {each} is a {'symbolic link' if is_link else 'file'} "
-                f"that user {found.st_uid} made. Remove it, and keep the log in a folder where no other user may write."
-            )
+        if status.st_uid in (0, os.geteuid(), folder.st_uid):
+            continue
+        kind = "symbolic link" if stat.S_ISLNK(status.st_mode) else "file"
+        if kind == "file" and not folder.st_mode & stat.S_IWOTH:
+            continue
+        raise StoreError(
+            f"The run log at sqlite:{path} is not opened: {file} is a {kind} that user "
+            f"{status.st_uid} made. Remove it, and keep the log in a folder where no other user "
+            "may "
+            "write."
+        )
 
 
 def existing(path: Path) -> Identity:
     """Identity of the file at the path. Raises StoreError if it is missing."""
-    found = _identity(path)
-    if found is None:
+    identity = _identity(path)
+    if identity is None:
         raise StoreError(
-            f"The trial log at sqlite:{path} is gone: its file was deleted or moved. Put it back; else the next run "
-            "that opens the log creates a new one."
+            f"The run log at sqlite:{path} is gone: its file was deleted or moved. Put it back; "
+            "else "
+            "the next run that opens the log creates a new one."
         )
-    return found
+    return identity
 
 
 def _identity(path: Path) -> Identity | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 @contextmanager
@@ -159,7 +207,8 @@ def turn(database: Path, most_s: float) -> Iterator[None]:
 def _queue(lock: int, most_s: float) -> None:
     def wait() -> None:
         with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)  # after a timeout the file is closed, which releases the lock
+            # after a timeout the file is closed, which releases the lock
+            fcntl.flock(lock, fcntl.LOCK_EX)
 
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,9 @@
-"""A time limit for calls of a PostgreSQL driver that also works where the server is stopped but its host still answers.
+"""A time limit for calls of a PostgreSQL driver that also works if the server is stopped but its
+host still answers.
 
-libpq waits for an answer without a limit, and TCP's time limits do not help while the server's kernel acknowledges
-packets. So each connection has a watch: a thread that shuts the connection's socket down after :data:`CALL_S` without
-activity. The waiting call then returns with an error.
+libpq waits for an answer without a limit, and TCP's time limits do not help while the server's
+kernel acknowledges packets. So each connection has a watch: a thread that shuts the connection's
+socket down after :data:`CALL_S` without activity. The waiting call then returns with an error.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _WATCH = "zeus_watch"  # key of a connection's watch in its ``info``
 class Watch:
     """Shuts a connection's socket down after :data:`CALL_S` seconds without :func:`alive`.
 
-    It duplicates the descriptor, so it never closes another connection that reuses the number. Where no thread can be
-    started there is no watch, and nothing fails.
+    It duplicates the descriptor, so it never closes another connection that reuses the number.
+    If no thread can be started there is no watch, and nothing fails.
     """
 
     def __init__(self, fileno: int) -> None:
         self.cut = False
         self._socket = socket.socket(fileno=os.dup(fileno))
-        self.over = threading.Event()  # set where the watch ends
+        self.over = threading.Event()  # set when the watch ends
         self.until_s = time.monotonic() + CALL_S
         try:
             threading.Thread(target=self._run, name="zeus-watch", daemon=True).start()
@@ -40,9 +41,11 @@ class Watch:
 
     def _run(self) -> None:
         with self._socket:
-            while (left_s := self.until_s - time.monotonic()) > 0:
+            left_s = CALL_S
+            while left_s > 0:
                 if self.over.wait(left_s):
                     return
+                left_s = self.until_s - time.monotonic()
             self.cut = True
             with suppress(OSError):  # the server has already closed it
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -50,7 +53,8 @@ class Watch:
 
 def watch_all(engine: sa.Engine) -> None:
     """Give each new connection of an engine a watch."""
-    sa.event.listen(engine, "connect", _begin, insert=True)  # before SQLAlchemy uses the new connection
+    # before SQLAlchemy uses the new connection
+    sa.event.listen(engine, "connect", _begin, insert=True)
     sa.event.listen(engine, "close", _end)
     for name in ("begin", "commit", "rollback", "before_cursor_execute", "after_cursor_execute"):
         sa.event.listen(engine, name, lambda connection, *_: alive(connection))
@@ -58,14 +62,18 @@ def watch_all(engine: sa.Engine) -> None:
 
 
 def alive(connection: sa.Connection) -> None:
-    """Restart the time limit of a watched connection: a statement begins or ends, or a row has arrived."""
-    if (watch := _watch_of(connection)) is not None:
+    """Restart the time limit of a watched connection: a statement begins or ends, or a row has
+    arrived.
+    """
+    watch = _watch_of(connection)
+    if watch is not None:
         watch.until_s = time.monotonic() + CALL_S
 
 
 def remove_time_limits(connection: sa.Connection) -> None:
     """Remove the time limits of this transaction on PostgreSQL: a migration may take long."""
-    if (watch := _watch_of(connection)) is not None:
+    watch = _watch_of(connection)
+    if watch is not None:
         watch.over.set()
     connection.exec_driver_sql(
         "SELECT set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
@@ -83,10 +91,13 @@ def _end(_connection: Any, record: Any) -> None:
 
 def _explain(context: Any) -> None:
     """Replace the driver's guess about why the connection was closed."""
-    if context.connection is not None and (watch := _watch_of(context.connection)) is not None and watch.cut:
+    watch = None if context.connection is None else _watch_of(context.connection)
+    if watch is not None and watch.cut:
         context.original_exception.args = (f"no answer for {CALL_S:g} s",)
 
 
 def _watch_of(connection: sa.Connection) -> Watch | None:
-    watch: Watch | None = None if connection.invalidated or connection.closed else connection.info.get(_WATCH)
+    if connection.invalidated or connection.closed:
+        return None
+    watch: Watch | None = connection.info.get(_WATCH)
     return watch

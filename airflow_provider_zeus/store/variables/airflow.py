@@ -1,8 +1,9 @@
 """Airflow's Variables, and others that end with a process.
 
-In a task they come from the Execution API (``airflow.sdk.Variable``); in the api-server, the CLI and tests from the
-metadata database (``airflow.models.Variable``). Both also answer "not found" where a backend failed, so an absence is
-checked a second time in a way that shows errors: a log that only seems missing would be overwritten.
+In a task they come from the Execution API (``airflow.sdk.Variable``); in the api-server, the CLI
+and tests from the metadata database (``airflow.models.Variable``). Both also answer "not found"
+if a backend failed, so an absence is checked a second time in a way that shows errors: a log
+that only seems missing would be overwritten.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class AirflowVariables:
     """Variables of this Airflow. Each method raises StoreError when they cannot be reached."""
 
     def get(self, key: str) -> str | None:
-        """Text of a Variable; None only where it does not exist."""
+        """Text of a Variable; None only if it does not exist."""
         with _errors(f"Variable {key!r} cannot be read"):
             if supervisor():
                 from airflow_provider_zeus.airflow_compat import GetVariable
@@ -32,7 +33,9 @@ class AirflowVariables:
             from airflow_provider_zeus.airflow_compat import MetastoreBackend
 
             text = _variable().get(key, default_var=None)
-            return MetastoreBackend().get_variable(key) if text is None else text
+            if text is None:
+                return MetastoreBackend().get_variable(key)
+            return text
 
     def set(self, key: str, text: str) -> None:
         """Write a Variable."""
@@ -40,26 +43,30 @@ class AirflowVariables:
             _variable().set(key, text)
 
     def delete(self, key: str) -> None:
-        """Delete a Variable; do nothing where it does not exist."""
+        """Delete a Variable; do nothing if it does not exist."""
         with _errors(f"Variable {key!r} cannot be deleted"):
             _variable().delete(key)
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys in the metadata database that begin with ``prefix``; in a task from Airflow 3.3 on, else StoreError."""
+        """Keys in the metadata database that begin with ``prefix``; in a task from Airflow 3.3 on,
+        else StoreError.
+        """
         if not supervisor():
             import sqlalchemy as sa
 
             from airflow_provider_zeus.airflow_compat import ServerVariable, create_session
 
             name = ServerVariable.key
-            found = sa.select(name).where(name.startswith(prefix, autoescape=True)).order_by(name)
+            names = sa.select(name).where(name.startswith(prefix, autoescape=True)).order_by(name)
             with _errors("Variables cannot be listed"), create_session() as session:
-                return list(session.scalars(found))
+                return list(session.scalars(names))
         variable = _variable()
         if not hasattr(variable, "keys"):
             raise StoreError(
-                "Variables cannot be listed by a task before Airflow 3.3: a pending result in a Variable "
-                "zeus-untold:... is stored by the job's next run that finds its trial in the log; else it stays there."
+                "Variables cannot be listed by a task before Airflow 3.3: a pending result in a "
+                "Variable "
+                "zeus-untold:... is stored by the job's next run that finds its row in the log; "
+                "else it stays there."
             )
         with _errors("Variables cannot be listed"):
             return [str(key) for key in variable.keys(prefix=prefix)]
@@ -72,7 +79,7 @@ class MemoryVariables(AirflowVariables):
         self._texts: dict[str, str] = {}
 
     def get(self, key: str) -> str | None:
-        """The text of a key; None where there is none."""
+        """The text of a key; None if there is none."""
         return self._texts.get(key)
 
     def set(self, key: str, text: str) -> None:
@@ -80,7 +87,7 @@ class MemoryVariables(AirflowVariables):
         self._texts[key] = text
 
     def delete(self, key: str) -> None:
-        """Forget a key, where it is there."""
+        """Forget a key, if it is there."""
         self._texts.pop(key, None)
 
     def keys(self, prefix: str) -> list[str]:
@@ -99,7 +106,10 @@ def _variable() -> Any:
 
 
 def asked_again(message: Any, absent: str) -> Any:
-    """Ask the supervisor itself: its answer, None where its error is ``absent``. Raises StoreError for any other."""
+    """Ask the supervisor itself: its answer, None if its error is ``absent``.
+
+    Raises StoreError for any other.
+    """
     from airflow.sdk.exceptions import AirflowRuntimeError
 
     try:
@@ -122,4 +132,6 @@ def _errors(what: str) -> Iterator[None]:
         raise StoreError(f"{what}: {error}") from error
     except Exception as error:  # of Airflow, of HTTP or of its database: callers handle one kind
         said = f"{type(error).__name__}: {error}".split("\n")[0]  # without the statement
-        raise StoreError(f"{what} ({said}); check that Airflow's API and database can be reached.") from error
+        raise StoreError(
+            f"{what} ({said}); check that Airflow's API and database can be reached."
+        ) from error

@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
-from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
-from airflow_provider_zeus.model.trial import ProfileSample, Trial, summed_with_marks
-from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse
+from airflow_provider_zeus.model.partial_sums import joined, merged
+from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse, without_none
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rows import trial_to_dict
-from airflow_provider_zeus.store.rules import merged
 
 SCHEMA = 2
+# of a profile, in the order in which they are stored
+SAMPLES = ("device_model", "device_count", "energy_source", "samples", "job_version")
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question
 _CHECKPOINT = ',"checkpoint":'
 
@@ -28,7 +29,9 @@ def _dumped(data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """Lease and sums of an open trial, in a Variable of their own: the log is not rewritten every 15 s."""
+    """Lease and sums of an open trial, in a Variable of their own: the log is not rewritten every
+    15 s.
+    """
 
     job_id: Name
     attempt: Count
@@ -55,29 +58,29 @@ class Beat:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote. Raises TypeError or ValueError."""
+        """Read the text of :meth:`to_json`. Raises TypeError or ValueError."""
         return decode(cls, parse(text, SCHEMA, nan=True))
 
     def with_news(self, news: Report, now: float, lease_s: float) -> Self:
         """The beat after one more heartbeat."""
-        old = self.report
-        report = Report(
-            observation=merged(old.observation, news.observation),
-            profile=summed_with_marks((*old.profile, *news.profile))[-MOST_SAMPLES:],
-            points=thinned([*old.points, *news.points], KEPT_POINTS),
-        )
+        report = joined((self.report, news), most_points=KEPT_POINTS)
         until, length_s = rules.lease_after(self.lease_until, self.lease_s, now, lease_s)
         return replace(self, lease_until=until, lease_s=length_s, report=report)
 
     def on(self, trial: Trial) -> Trial:
         """The open trial with the lease and the sums of its beat."""
-        seen = merged(trial.observation, self.report.observation)
-        return replace(trial, observation=seen, lease_until=self.lease_until, lease_s=self.lease_s)
+        observation = merged(trial.observation, self.report.observation)
+        return replace(
+            trial, observation=observation, lease_until=self.lease_until, lease_s=self.lease_s
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDocument:
-    """The log of one job. Its parts are read one by one, so that a damaged one does not lose the others."""
+    """The log of one job.
+
+    Its parts are read one by one, so that a damaged one does not lose the others.
+    """
 
     job_id: Name
     seq: int
@@ -85,7 +88,7 @@ class LogDocument:
     forgotten: int  # older trials that are no longer here
     specs: Sequence[Any]  # of the jobs that trials refer to by position
     trials: Sequence[Any]  # see packed()
-    samples: Sequence[Any]  # the values of DeviceSamples
+    samples: Sequence[Any]  # the values of a JobProfile that SAMPLES names
     points: Sequence[Any]  # [trial number, power points as lists]
     events: Any = None  # as the column of a job's row
     checkpoint: Sequence[Any] = ()  # tag, number, told_seq and belief of the newest one
@@ -95,20 +98,24 @@ class LogDocument:
     @classmethod
     def empty(cls, job_id: str) -> Self:
         """The log of a job that has no trial."""
-        return cls(job_id=job_id, seq=0, newest=0, forgotten=0, specs=(), trials=(), samples=(), points=())
+        return cls(
+            job_id=job_id, seq=0, newest=0, forgotten=0, specs=(), trials=(), samples=(), points=()
+        )
 
     def to_json(self) -> str:
         """One JSON document. The checkpoint stands last, with a digest of all before it."""
-        text = _dumped({name: getattr(self, name) for name in self.__slots__ if name != "checkpoint"})
+        text = _dumped(
+            {name: getattr(self, name) for name in self.__slots__ if name != "checkpoint"}
+        )
         if not self.checkpoint:
             return text
         return f"{text[:-1]}{_CHECKPOINT}{json.dumps([_digest(text[:-1]), *self.checkpoint])}}}"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote. Raises TypeError or ValueError.
+        """Read the text of :meth:`to_json`. Raises TypeError or ValueError.
 
-        A checkpoint is left out where the log was changed by hand since.
+        A checkpoint is left out if the log was changed by hand since.
         """
         document = decode(cls, parse(text, SCHEMA, nan=True))
         digest, *checkpoint = document.checkpoint or ("",)
@@ -121,9 +128,10 @@ def _digest(text: str) -> str:
 
 
 def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
-    """A trial without what the log says elsewhere; ``specs`` grows by the job's spec where it is new.
+    """A trial without the facts that the log says elsewhere; ``specs`` grows by the job's spec if
+    it is new.
 
-    Its decision holds the attempt that it ran, also where the decision's attempts were pruned.
+    Its decision holds the attempt that it ran, also if the decision's attempts were pruned.
     """
     decision = trial.decision
     if trial.planned not in decision.in_order:
@@ -137,27 +145,19 @@ def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
         small["stand_in"] = _without_none(small["stand_in"])
     small["reliefs"] = [_without_none(attempt) for attempt in small["reliefs"]]
     data["spec"] = position(data["spec"], specs)
-    data["planned"] = (*decision.attempts, decision.stand_in, *decision.reliefs).index(trial.planned)
+    data["planned"] = (*decision.attempts, decision.stand_in, *decision.reliefs).index(
+        trial.planned
+    )
     return data
 
 
 def position(spec: Any, specs: list[Any]) -> int:
-    """Where a spec stands in a list, which grows by one that is new."""
+    """The position of a spec in a list, which grows by one that is new."""
     if spec not in specs:
         specs.append(spec)
     return specs.index(spec)
 
 
 def _without_none(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attempt.items() if value is not None or name == "batch_size"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSamples:
-    """What one version of a job measured on one device; stored as the list of its values."""
-
-    device_model: str
-    device_count: int
-    energy_source: str | None
-    samples: tuple[ProfileSample, ...]
-    job_version: str
+    always = {"batch_size": attempt["batch_size"]}  # None if the task was measured alone
+    return always | without_none(attempt)

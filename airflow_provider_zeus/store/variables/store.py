@@ -1,9 +1,10 @@
-"""``VariableStore``: the trial log in Airflow Variables, for an installation without a separate database.
+"""``VariableStore``: the trial log in Airflow Variables, for an installation without a separate
+database.
 
-Each call fills the tables of a database in memory from the Variables of the jobs that it is about, and writes back what
-it changed. Variables have no compare-and-swap: of two concurrent writes one is lost. So the store accepts only jobs
-whose recurrences cannot overlap, reads each log again before it writes it, to see that it is the one it began with, and
-each Variable after it has written it.
+Each call fills the tables of a database in memory from the Variables of the jobs that it is about,
+and writes back its changes. Variables have no compare-and-swap: of two concurrent writes one is
+lost. So the store accepts only jobs whose recurrences cannot overlap, reads each log again before
+it writes it, to see that it is the one it began with, and each Variable after it has written it.
 """
 
 from __future__ import annotations
@@ -11,23 +12,34 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.wire import LATEST_S
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, Report, RunTrials
+from airflow_provider_zeus.store.base import (
+    AskAnswer,
+    AskRequest,
+    HistoryPart,
+    Report,
+    RunTrials,
+    TakenIn,
+)
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.rules import finite, resolved
-from airflow_provider_zeus.store.sql import measurements, moving, schema
+from airflow_provider_zeus.store.service import JobLog
+from airflow_provider_zeus.store.sql import measurements, moving, outside_sums, pages, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
@@ -43,27 +55,38 @@ JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Varia
 
 @dataclass(slots=True)
 class _Loaded:
-    """What a transaction has read of one job."""
+    """The state of one job as a transaction has read it."""
 
     forgotten: int
     text: str | None = None
     rows: tables.Rows = field(default_factory=dict)
-    beats: dict[str, str | None] = field(default_factory=dict)  # of open trials: key of the Variable -> text
+    # of open trials: key of the Variable -> text
+    beats: dict[str, str | None] = field(default_factory=dict)
+
+
+class _Stored(NamedTuple):
+    """The log of a job as its Variable holds it."""
+
+    text: str | None  # None: there is no Variable
+    document: LogDocument
 
 
 class VariableStore(Store):
     """The trial log in Variables.
 
-    Keeps the newest 500 trials of a job. Raises StoreError when a Variable cannot be read, is damaged, or holds another
-    text after it was written.
+    Keeps the newest 500 trials of a job. Raises StoreError if a Variable cannot be read, is
+    damaged, or holds another text after it was written.
 
     :param conn_id: Connection that names this store, for the texts of errors.
-    :param overlap_possible: whether two recurrences of a job may run at once; ``ask`` answers only where it is False.
-    :param turns: file beside which writers of this host queue (:func:`.turn`); None: there are no others.
+    :param overlap_possible: whether two recurrences of a job may run at once; ``ask`` answers only
+        if it is False.
+    :param turns: file beside which writers of this host queue (:func:`.turn`); None: there are no
+        others.
     :param now: clock [s since the epoch]; default the host's.
     """
 
     identity = "Airflow Variables zeus-log:<job>"
+    takes_outside = False
 
     def __init__(
         self,
@@ -78,54 +101,77 @@ class VariableStore(Store):
         self._turns = turns
         self._port = port
         self._overlap_possible = overlap_possible
-        self._damaged: DamagedLogError | None = None  # of a job that an answer about all jobs left out
+        # of a job that an answer about all jobs left out
+        self._damaged: DamagedLogError | None = None
         postgres = f"let Connection {conn_id!r} name a PostgreSQL database"
         self._remedy = f"Set max_active_tis_per_dag=1 on the training task, or {postgres}."
 
     def ask(self, request: AskRequest) -> AskAnswer:
-        """Open the next trial of a recurrence. Raises StoreError where another recurrence may be running."""
+        """Open the next trial of a recurrence.
+
+        Raises StoreError if another recurrence may be running.
+        """
         decides = request.job.chooses_size  # from what the log holds; other runs may overlap
         if self._overlap_possible is not False and decides:
             raise StoreError(
-                f"The Variable store refuses: recurrences of {request.job_id!r} could overlap. {self._remedy}"
+                f"The Variable store refuses: runs of {request.job_id!r} could overlap. "
+                f"{self._remedy}"
             )
         settings, fresh = self._settings_for(request)
         with self._open_log(request.job_id) as log:
-            open_trials = log.open_trials()
-            closing = [t.key for t, _ in rules.stale(open_trials, request, log.now)]
-            for trial in open_trials:
-                if decides and trial.key.ti_id != request.ti_id and trial.key not in closing:
-                    raise StoreError(
-                        f"The Variable store refuses: trial {trial.number} of {request.job_id!r} is still running in "
-                        f"run {trial.origin.run_id!r}. {self._remedy}"
-                    )
-            return service.ask(log, request, settings, fresh=fresh)
+            if decides:
+                self._refuse_overlap(log, request)
+            answer = service.ask(log, request, settings, fresh=fresh)
+            self._forget_old(log, answer.trial)
+            return answer
+
+    def _refuse_overlap(self, log: JobLog, request: AskRequest) -> None:
+        """Raise StoreError if an attempt of another task instance runs on."""
+        open_trials = log.open_trials()
+        closing = [trial.key for trial, _ in rules.stale(open_trials, request, log.now)]
+        for trial in open_trials:
+            # Both would read the document and write it back: the later one wins, and one decision
+            # is lost.
+            if trial.key.ti_id != request.ti_id and trial.key not in closing:
+                raise StoreError(
+                    f"The Variable store refuses: an attempt of {request.job_id!r} is still "
+                    f"running in DAG run {trial.origin.run_id!r}. {self._remedy}"
+                )
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
         """Renew the lease and write partial sums, to a Variable of the open trial's own."""
         beat = self._beat(self._port.get(_beat_key(key.ti_id)))
-        seen = beat.report.observation if beat else None
-        if beat and seen and beat.attempt == key.attempt and not rules.another_start(seen, report.observation):
-            news = finite(resolved(seen, report))
-            now = time.time() if self._clock is None else self._clock()
-            self._write(_beat_key(key.ti_id), beat.with_news(news, now, lease_s).to_json())
-            return None
-        return super().heartbeat(key, report, lease_s=lease_s)  # closed, or the beat belongs to another attempt
+        # else it is closed, or the beat belongs to another attempt
+        if beat is None or beat.attempt != key.attempt:
+            return super().heartbeat(key, report, lease_s=lease_s)
+        observation = beat.report.observation
+        if rules.another_start(observation, report.observation):
+            return super().heartbeat(key, report, lease_s=lease_s)
+        news = finite(resolved(observation, report))
+        now = time.time() if self._clock is None else self._clock()
+        self._write(_beat_key(key.ti_id), beat.with_news(news, now, lease_s).to_json())
+        return None
 
-    def tell(self, key: TrialKey, state: State, report: Report, *, reason: str | None = None) -> Trial:
-        """Close a trial. One that overlaps with others is looked at once more, when what they had read is written.
+    def tell(
+        self, key: TrialKey, state: State, report: Report, *, reason: str | None = None
+    ) -> Trial:
+        """Close a trial.
+
+        One that overlaps with others is looked at once more, when the others have written.
 
         So a row that another run has written over is found, and written again.
         """
-        told = super().tell(key, state, report, reason=reason)
-        if self._overlap_possible and told.batch_size is None:
+        trial = super().tell(key, state, report, reason=reason)
+        if self._overlap_possible and trial.batch_size is None:
             time.sleep(1.0)  # longer than from a call's reading of a log to its writing
-            told = super().tell(key, state, report, reason=reason)
-        return told
+            trial = super().tell(key, state, report, reason=reason)
+        return trial
 
     def reap(self, job_id: str) -> list[Trial]:
-        """Close the trials of a job whose lease expired; none while a trial runs, whose heartbeat could be lost."""
-        if any(t.state is State.RUNNING for t in self.trials(job_id)):
+        """Close the trials of a job whose lease expired; none while a trial runs, whose heartbeat
+        could be lost.
+        """
+        if any(trial.state is State.RUNNING for trial in self.trials(job_id)):
             return []
         return super().reap(job_id)
 
@@ -138,24 +184,60 @@ class VariableStore(Store):
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""
-        return self._names() if dag_id is None else self._or_damaged(super().jobs(dag_id))
+        if dag_id is None:
+            return self._names()
+        return self._or_damaged(super().jobs(dag_id))
 
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
         return self._or_damaged(super().recurrence(dag_id, run_id))
 
+    def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
+        """Sums over all jobs by period, made from the rows."""
+        with self._counted() as connection:
+            return [*pages.sums(connection, bounds), *outside_sums.of_dags(connection, bounds)]
+
+    def outside_sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
+        """Sums over the tasks of each DAG measured from outside, made from the rows."""
+        with self._counted() as connection:
+            return outside_sums.of_dags(connection, bounds)
+
+    def task_sums(self, dag_id: str, since_s: float) -> list[PeriodSum]:
+        """Sums of each task of a DAG that is measured from outside, made from the rows."""
+        with self._counted() as connection:
+            chosen = pages.sums(connection, [since_s, LATEST_S], dag_id)
+            return [*chosen, *outside_sums.of_tasks(connection, dag_id, since_s)]
+
+    @contextmanager
+    def _counted(self) -> Iterator[sa.Connection]:
+        """All logs, with the sums of their rows: a document keeps none."""
+        with self._transaction(None) as connection:
+            outside_sums.recount(connection)
+            yield connection
+
     def rename(self, old: str, new: str) -> int:
-        """Move the trials of a job to another name. After an end in between, the same call finishes it."""
-        source, target = (_keys(self._read_log(job)[1]) for job in (old, new))
-        if old == new or not {old, new} <= {*self._names()} or (source and source.isdisjoint(target)):
+        """Move the trials of a job to another name.
+
+        After an end in between, the same call finishes it.
+        """
+        source = _keys(self._read_log(old).document)
+        target = _keys(self._read_log(new).document)
+        are_both_there = old != new and {old, new} <= {*self._names()}
+        # A crash between the two writes leaves the trials under both names.
+        is_moved = not source or not source.isdisjoint(target)
+        if not are_both_there or not is_moved:
             return super().rename(old, new)
         self._forget(old)
         return len(source)
 
-    def take_in(self, parts: Iterable[HistoryPart], *, of: Scope = None) -> dict[str, tuple[int, int]]:
-        """Write what the log does not hold yet of other logs' history. All of it is in memory meanwhile."""
+    def take_in(self, parts: Iterable[HistoryPart], *, of: Scope = None) -> dict[str, TakenIn]:
+        """Write the missing parts of other logs' history.
+
+        All of it is in memory meanwhile.
+        """
         parts = list(parts)
-        with self._transaction(self._names()) as connection:  # the write knows the jobs of the parts alone
+        # the write knows the jobs of the parts alone
+        with self._transaction(self._names()) as connection:
             for part in parts:
                 if isinstance(part, RunTrials):
                     for trial in part.trials:
@@ -167,47 +249,65 @@ class VariableStore(Store):
 
     @contextmanager
     def _transaction(self, of: Scope, *, write: bool = False) -> Iterator[sa.Connection]:
-        own_turn = turn(self._turns, TURN_S) if write and self._turns else nullcontext()
-        with own_turn, tables.empty_tables(write=write) as connection:
-            jobs = self._names() if of is None else self._job_of(of) if isinstance(of, TrialKey) else of
+        waits: AbstractContextManager[None] = nullcontext()
+        if write and self._turns:
+            waits = turn(self._turns, TURN_S)
+        with waits, tables.empty_tables(write=write) as connection:
             if isinstance(of, Series):
                 with self._series(connection, variable_key("zeus-signal", of.name), of.name):
                     yield connection
-            else:
-                loaded = {}
-                for job_id in dict.fromkeys(jobs):
-                    try:
-                        loaded[job_id] = self._load(connection, job_id)
-                    except DamagedLogError as error:
-                        if of is not None:
-                            raise
-                        log.warning("A job is left out: %s", error)  # one damaged Variable hides no other job
-                        self._damaged = error
-                yield connection
-                if write:
-                    self._save(connection, loaded)
+                return
+            loaded = {}
+            for job_id in dict.fromkeys(self._jobs_of(of)):
+                try:
+                    loaded[job_id] = self._load(connection, job_id)
+                except DamagedLogError as error:
+                    if of is not None:
+                        raise
+                    # one damaged Variable hides no other job
+                    log.warning("A job is left out: %s", error)
+                    # A later answer that finds nothing must not call the log empty.
+                    self._damaged = error
+            yield connection
+            if write:
+                self._save(connection, loaded)
+
+    def _jobs_of(self, of: Sequence[str] | TrialKey | None) -> Sequence[str]:
+        """The jobs that a transaction is about."""
+        if of is None:
+            return self._names()
+        if isinstance(of, TrialKey):
+            return self._job_of(of)
+        return of
 
     @contextmanager
     def _series(self, connection: sa.Connection, key: str, name: str) -> Iterator[None]:
-        """The row of a series, of which the Variable gets what changes; two callers at once may both ask."""
-        table, text = schema.signal, self._port.get(key)
+        """The row of a series, of which the Variable gets the changes; two callers at once may
+        both ask.
+        """
+        table = schema.signal
+        text = self._port.get(key)
         before = _read(key, text, _kept_series)
         if before is not None:
-            connection.execute(sa.insert(table), {"name": name, "asked_at": before[0], "series": before[1]})
+            asked_at, series = before
+            row = {"name": name, "asked_at": asked_at, "series": series}
+            connection.execute(sa.insert(table), row)
         yield
-        row = connection.execute(sa.select(table.c.asked_at, table.c.series)).one_or_none()
-        if row is not None and tuple(row) != before:
-            self._port.set(key, json.dumps([*row]))
+        after = connection.execute(sa.select(table.c.asked_at, table.c.series)).one_or_none()
+        # A write for nothing could lose another writer's series: Variables have no
+        # compare-and-swap.
+        if after is not None and tuple(after) != before:
+            self._port.set(key, json.dumps([*after]))
 
     def _job_of(self, key: TrialKey) -> list[str]:
-        """The job of a trial; none where no log has it."""
+        """The job of a trial; none if no log has it."""
         beat = self._beat(self._port.get(_beat_key(key.ti_id)))
         if beat:
             return [beat.job_id]
         damaged = None
         for job in self._names():
             try:
-                if key in _keys(self._read_log(job)[1]):
+                if key in _keys(self._read_log(job).document):
                     return [job]
             except DamagedLogError as error:  # it may have the trial
                 damaged = error
@@ -216,23 +316,25 @@ class VariableStore(Store):
         return []
 
     def _or_damaged(self, found: list[T]) -> list[T]:
-        """What was found; where that is nothing, and a damaged log may hold it, its error is raised."""
+        """The result; if it is empty, and a damaged log may hold more, its error is raised."""
         if not found and self._damaged is not None:
             raise self._damaged
         return found
 
     def _load(self, connection: sa.Connection, job_id: str) -> _Loaded:
-        text, document = self._read_log(job_id)
-        if text is None:
+        stored = self._read_log(job_id)
+        if stored.text is None:
             return _Loaded(0)
-        loaded = _Loaded(document.forgotten, text)
+        loaded = _Loaded(stored.document.forgotten, stored.text)
         try:
-            loaded.rows = tables.load(connection, job_id, document)
+            loaded.rows = tables.load(connection, job_id, stored.document)
         except (*DAMAGE, SQLAlchemyError) as error:
             raise _unusable(variable_key("zeus-log", job_id), error) from error
         for trial in sql_trials.open_trials(connection, job_id):
             name = _beat_key(trial.key.ti_id)
             if name not in loaded.beats:
+                # One read of a Variable for all open trials of a task instance: each is a request
+                # to the API.
                 loaded.beats[name] = self._port.get(name)
             beat = self._beat(loaded.beats[name])
             if beat and beat.attempt == trial.key.attempt:
@@ -242,10 +344,15 @@ class VariableStore(Store):
         return loaded
 
     def _save(self, connection: sa.Connection, loaded: dict[str, _Loaded]) -> None:
-        """Write the logs that changed: first their names, then the beats of trials that opened or closed."""
-        rows = {row_id: row for each in loaded.values() for row_id, row in each.rows.items()}
+        """Write the logs that changed: first their names, then the beats of trials that opened or
+        closed.
+        """
+        rows: tables.Rows = {}
+        for job in loaded.values():
+            rows |= job.rows
         jobs = sql_trials.job_ids(connection)
-        gone = [job_id for job_id in loaded if loaded[job_id].text is not None and job_id not in jobs]
+        there = [job_id for job_id, job in loaded.items() if job.text is not None]
+        gone = [job_id for job_id in there if job_id not in jobs]
         changed = {}
         for job_id in jobs:
             before = loaded.get(job_id, _Loaded(0))
@@ -266,50 +373,64 @@ class VariableStore(Store):
             self._forget(job_id)
 
     def _save_beats(self, open_trials: Sequence[Trial], before: dict[str, str | None]) -> None:
-        """The newest open attempt of a task instance has the beat. What it had reported is in the log now."""
-        beats = {_beat_key(t.key.ti_id): Beat.of(t).to_json() for t in open_trials}
+        """The newest open attempt of a task instance has the beat.
+
+        Its reports are in the log now.
+        """
+        beats = {_beat_key(trial.key.ti_id): Beat.of(trial).to_json() for trial in open_trials}
         for name, text in beats.items():
-            if name not in before or self._port.get(name) == before[name]:  # else its run has just reported again
+            # else its run has just reported again
+            if name not in before or self._port.get(name) == before[name]:
                 self._write(name, text)
-        for name in [name for name, text in before.items() if text is not None and name not in beats]:
-            self._port.delete(name)
+        for name, old_text in before.items():
+            if old_text is not None and name not in beats:
+                self._port.delete(name)
 
     def _beat(self, text: str | None) -> Beat | None:
-        """The beat of a task instance; None where it is damaged: the next heartbeat rewrites it."""
+        """The beat of a task instance; None if it is damaged: the next heartbeat rewrites it."""
         try:
-            return None if text is None else Beat.from_json(text)
+            if text is None:
+                return None
+            return Beat.from_json(text)
         except DAMAGE as error:
-            log.warning("A Variable zeus-beat:... does not hold what this version writes (%s).", error)
+            log.warning(
+                "A Variable zeus-beat:... does not hold what this version writes (%s).", error
+            )
             return None
 
     def _names(self) -> list[str]:
         return sorted(_read(JOBS, self._port.get(JOBS), _job_names) or [])
 
-    def _read_log(self, job_id: str) -> tuple[str | None, LogDocument]:
+    def _read_log(self, job_id: str) -> _Stored:
         key = variable_key("zeus-log", job_id)
         text = self._port.get(key)
-        return text, _read(key, text, LogDocument.from_json) or LogDocument.empty(job_id)
+        document = _read(key, text, LogDocument.from_json)
+        return _Stored(text, document or LogDocument.empty(job_id))
 
     def _forget(self, job_id: str) -> None:
         self._port.delete(variable_key("zeus-log", job_id))
         self._write(JOBS, json.dumps([job for job in self._names() if job != job_id]))
 
     def _refuse_changed(self, job_id: str, loaded: dict[str, _Loaded]) -> None:
-        """Raises StoreError if another process has written a log since it was loaded: a write would drop its rows."""
+        """Raises StoreError if another process has written a log since it was loaded: a write would
+        drop its rows.
+        """
         key = variable_key("zeus-log", job_id)
         if job_id in loaded and self._port.get(key) != loaded[job_id].text:
-            raise StoreError(f"Another process wrote Variable {key!r} at the same time: try again.", passing=True)
+            problem = f"Another process wrote Variable {key!r} at the same time: try again."
+            raise StoreError(problem, passing=True)
 
     def _write(self, key: str, text: str) -> None:
         try:
             self._port.set(key, text)
-            found = self._port.get(key)
+            stored = self._port.get(key)
         except StoreError as error:  # the answer may be lost although the text was written
             raise StoreError(str(error), passing=error.passing, unsure=True) from error
-        if found != text:
+        if stored != text:
             raise StoreError(
-                f"Variable {key!r} holds another text after it was written: another process wrote it, or it is "
-                f"defined in the environment or a secrets backend. {self._remedy}"
+                f"Variable {key!r} holds another text after it was written: another process wrote "
+                "it, "
+                f"or it is defined in the environment or a secrets backend. {self._remedy}"
             )
 
 
@@ -320,8 +441,14 @@ def memory_store() -> VariableStore:
 
 def _keys(document: LogDocument) -> set[TrialKey]:
     """The keys that the trials of a log have, as far as they can be read."""
-    keys = [(t.get("ti_id"), t.get("attempt")) for t in document.trials if isinstance(t, dict)]
-    return {TrialKey(ti, nth) for ti, nth in keys if isinstance(ti, str) and isinstance(nth, int)}
+    keys = set()
+    for trial in document.trials:
+        if isinstance(trial, dict):
+            ti_id = trial.get("ti_id")
+            attempt = trial.get("attempt")
+            if isinstance(ti_id, str) and isinstance(attempt, int):
+                keys.add(TrialKey(ti_id, attempt))
+    return keys
 
 
 def _job_names(text: str) -> list[str]:
@@ -344,14 +471,17 @@ def _beat_key(ti_id: str) -> str:
 
 def _read(key: str, text: str | None, parse: Callable[[str], T]) -> T | None:
     try:
-        return None if text is None else parse(text)
+        if text is None:
+            return None
+        return parse(text)
     except DAMAGE as error:
         raise _unusable(key, error) from error
 
 
 def _unusable(key: str, error: Exception) -> DamagedLogError:
-    said = str(error).split("\n")[0]
+    problem, *_ = str(error).split("\n")
     return DamagedLogError(
-        f"Variable {key!r} does not hold what this version writes ({said}). Where another version wrote it, use "
-        "that one, or export the log with it and delete the Variable; where it is damaged, repair or delete it."
+        f"Variable {key!r} does not hold what this version writes ({problem}). Where another "
+        "version wrote it, use that one, or export the log with it and delete the Variable; where "
+        "it is damaged, repair or delete it."
     )

@@ -1,4 +1,6 @@
-"""The document of a job as rows of the SQL store: a database in memory is filled, changed, and written back."""
+"""The document of a job as rows of the SQL store: a database in memory is filled, changed, and
+written back.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +17,37 @@ from sqlalchemy.dialects import sqlite
 
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.size_bounds import thinned
-from airflow_provider_zeus.model.trial import State, Trial
+from airflow_provider_zeus.model.trial import OUTSIDE, State, Trial
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.base import JobProfile
 from airflow_provider_zeus.store.rows import DAMAGE, points_from_lists, points_to_lists, read_row
 from airflow_provider_zeus.store.rules import usable
 from airflow_provider_zeus.store.sql import measurements, schema
 from airflow_provider_zeus.store.sql.engine import new_engine, transaction
 from airflow_provider_zeus.store.sql.migrate import check
-from airflow_provider_zeus.store.variables.document import KEPT_POINTS, DeviceSamples, LogDocument, packed, position
+from airflow_provider_zeus.store.variables.document import (
+    KEPT_POINTS,
+    SAMPLES,
+    LogDocument,
+    packed,
+    position,
+)
 
 KEPT_TRIALS = 500
 RETURNED = 2  # newest runs of a DAG's map index whose returned value is kept
 
-_J, _T, _P, _C = schema.job, schema.trial, schema.power, schema.checkpoint
+_J = schema.job
+_T = schema.trial
+_t = _T.c  # its columns
+_P = schema.power
+_C = schema.checkpoint
 _COLUMNS = tuple(c.name for c in _T.c)
 _JSON = {c.name for c in _T.c if isinstance(c.type, sa.JSON)}
-_NEEDED = [c.name for c in _T.c if not c.nullable and c.name not in ("id", "job_id")]
+_NEEDED = sorted({c.name for c in _T.c if not c.nullable} - {"id", "job_id"})
 _ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
-Rows = dict[int, tuple[Any, Any]]  # id of a row -> the packed trial that it was made of, and its job's spec
+# id of a row -> the packed trial that it was made of, and its job's spec
+Rows = dict[int, tuple[Any, Any]]
 
 log = guarded_log(__name__)
 
@@ -48,21 +62,25 @@ def empty_tables(*, write: bool = False) -> Iterator[sa.Connection]:
 
 @cache
 def _database() -> sa.Engine:
-    """An engine each of whose connections is a database of its own in memory, with our tables and no row."""
+    """An engine each of whose connections is a database of its own in memory, with our tables and
+    no row.
+    """
     url = sa.make_url("sqlite:///:memory:")
-    migrated = new_engine(url)
-    check(migrated, create=True)
-    made = migrated.raw_connection()
-    empty = made.driver_connection
-    assert isinstance(empty, sqlite3.Connection)
-    made.detach()  # else its pool may close it
-    empty.executescript("""  -- which rows change; an index takes longer to fill with 500 rows than it saves
+    # Any thread may be the one that copies it.
+    empty = sqlite3.connect(":memory:", check_same_thread=False)
+    check(new_engine(url, lambda: empty), create=True)
+    # Which rows change is noted. An index takes longer to fill with 500 rows than it saves.
+    empty.executescript("""
     CREATE TABLE changed (id INTEGER PRIMARY KEY);
     DROP INDEX ix_zeus_trial_state;
     DROP INDEX ix_zeus_trial_dag;
     DROP INDEX ix_zeus_trial_size;
     DROP INDEX ix_zeus_trial_told;
-    CREATE TRIGGER note AFTER UPDATE ON zeus_trial BEGIN INSERT OR IGNORE INTO changed VALUES (new.id); END;
+    DROP INDEX ix_zeus_trial_chosen;
+    DROP INDEX ix_zeus_trial_opened;
+    CREATE TRIGGER note AFTER UPDATE ON zeus_trial BEGIN
+        INSERT OR IGNORE INTO changed VALUES (new.id);
+    END;
 """)
 
     def connect() -> sqlite3.Connection:
@@ -70,6 +88,7 @@ def _database() -> sa.Engine:
         empty.backup(connection)
         return connection
 
+    # A child must not copy from a connection that its parent uses.
     os.register_at_fork(after_in_child=_database.cache_clear)
     return new_engine(url, connect)
 
@@ -77,85 +96,116 @@ def _database() -> sa.Engine:
 def load(connection: sa.Connection, job_id: str, document: LogDocument) -> Rows:
     """Fill the tables from the document of a job. A damaged trial gives a row that cannot be read.
 
-    Damaged samples and points are left out. Raises what the database raises.
+    Damaged samples and points are left out. Raises errors of the database.
     """
     events = document.events if isinstance(document.events, str) else None
-    job = {"job_id": job_id, "told_seq": document.seq, "last_number": document.newest, "events": events}
+    job = {
+        "job_id": job_id,
+        "told_seq": document.seq,
+        "last_number": document.newest,
+        "events": events,
+    }
     connection.execute(sa.insert(_J), job)
-    keys = {(row.ti_id, row.attempt) for row in connection.execute(sa.select(_T.c.ti_id, _T.c.attempt))}
-    found: Rows = {}
+    present = connection.execute(sa.select(_t.ti_id, _t.attempt))
+    keys = {(row.ti_id, row.attempt) for row in present}
+    loaded: Rows = {}
     ids: dict[Any, int] = {}  # number -> id
     rows = []
     specs = [json.dumps(spec) for spec in document.specs]
-    for row_id, data in enumerate(document.trials, 1 + (connection.scalar(sa.func.max(_T.c.id)) or 0)):
+    last_id = connection.scalar(sa.func.max(_t.id)) or 0
+    for row_id, data in enumerate(document.trials, last_id + 1):
         spec = None
         try:
-            row, spec = _row(data, specs), document.specs[data["spec"]]
+            row = _row(data, specs)
+            spec = document.specs[data["spec"]]
+            if data["decision"]["policy"] == OUTSIDE:
+                row["outside"] = True
+            # The database would refuse the row, and with it the whole log.
             if row["number"] in ids or (row["ti_id"], row["attempt"]) in keys:
-                raise ValueError("another trial has its number or its key")
+                raise ValueError("another row has its number or its key")
         except DAMAGE:
             row = _damaged(data, row_id, {*ids, *keys})
-        found[row_id] = data, spec
+        loaded[row_id] = (data, spec)
         ids[row["number"]] = row_id
         keys.add((row["ti_id"], row["attempt"]))
-        rows.append((*(row | {"id": row_id, "job_id": job_id}).values(),))
+        row |= {"id": row_id, "job_id": job_id}
+        rows.append(tuple(row.values()))
     if rows:
         connection.exec_driver_sql(_ADD, rows)
     _load_measurements(connection, job_id, document, ids)
     if document.checkpoint:
-        connection.execute(sa.insert(_C), dict(zip(_C.c.keys(), (job_id, *document.checkpoint), strict=True)))
-    return found
+        checkpoint = zip(_C.c.keys(), (job_id, *document.checkpoint), strict=True)
+        connection.execute(sa.insert(_C), dict(checkpoint))
+    return loaded
 
 
 def _row(data: Any, specs: Sequence[str]) -> dict[str, Any]:
-    """Column values of a packed trial. Raises an error of :data:`DAMAGE` where it is no row."""
+    """Column values of a packed trial. Raises an error of :data:`DAMAGE` if it is no row."""
     decision = data["decision"]
-    planned = [*decision["attempts"], decision.get("stand_in"), *decision["reliefs"]][data["planned"]]
+    attempts = [*decision["attempts"], decision.get("stand_in"), *decision["reliefs"]]
+    planned = attempts[data["planned"]]
     own = {"planned": planned, "batch_size": planned["batch_size"], "phase": planned["phase"]}
     row = _values({**data, **own}) | {"spec": specs[data["spec"]]}
     data["ti_id"].encode()  # another text is no key
-    if any(row[name] is None for name in _NEEDED) or not _counts(row["number"], row["attempt"]):
+    is_whole = None not in [row[name] for name in _NEEDED]
+    if not is_whole or not _counts(row["number"], row["attempt"]):
         raise ValueError("a value is missing or no number")
     return row
 
 
-def _damaged(data: Any, row_id: int, taken: set[Any]) -> dict[str, Any]:
-    """Column values of what is no row: those that can be stored, a plan that is no JSON, a number and a key."""
+def _damaged(data: Any, row_id: int, present: set[Any]) -> dict[str, Any]:
+    """Column values of data that are no row: those that can be stored, a plan that is no JSON, a
+    number and a key.
+
+    :param present: numbers and keys of other rows.
+    """
     row = _values(data if isinstance(data, dict) else {})
     row |= {name: "?" for name in _NEEDED if row[name] is None} | {"planned": "?"}
-    if not _counts(row["number"]) or row["number"] in taken:
+    if not _counts(row["number"]) or row["number"] in present:
         row["number"] = -0.5 - row_id  # below all numbers, and no trial's
-    if not _counts(row["attempt"]) or not isinstance(row["ti_id"], str) or (row["ti_id"], row["attempt"]) in taken:
+    is_key = _counts(row["attempt"]) and isinstance(row["ti_id"], str)
+    if not is_key or (row["ti_id"], row["attempt"]) in present:
         row["ti_id"] = f"? {row_id}"
     return row
 
 
 def _values(data: Mapping[str, Any]) -> dict[str, Any]:
-    """All columns in order, with values that SQLite stores: what is of a wrong kind stays so, and is found there."""
+    """All columns in order, with values that SQLite stores: a value of a wrong kind stays so, and
+    is found there.
+    """
     row: dict[str, Any] = dict.fromkeys(_COLUMNS)
     for name, value in data.items():
-        if name in _JSON and value is not None:
-            row[name] = json.dumps(value)
-        elif isinstance(value, str) and name in row:
-            row[name] = value if value.isascii() else value.encode(errors="replace").decode()
-        elif value is not None and name in row:
-            fits = isinstance(value, (int, float)) and abs(value) < 2**63  # NaN does not
-            row[name] = value if fits else json.dumps(value)
+        if name in row and value is not None:
+            row[name] = json.dumps(value) if name in _JSON else _storable(value)
     return row
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.isascii():
+            return value
+        return value.encode(errors="replace").decode()
+    fits = isinstance(value, (int, float)) and abs(value) < 2**63  # NaN does not
+    if fits:
+        return value
+    return json.dumps(value)
 
 
 def _counts(*numbers: Any) -> bool:
     return all(type(number) is int for number in numbers)
 
 
-def _load_measurements(connection: sa.Connection, job_id: str, document: LogDocument, ids: Mapping[Any, int]) -> None:
+def _load_measurements(
+    connection: sa.Connection, job_id: str, document: LogDocument, ids: Mapping[Any, int]
+) -> None:
     for values in document.samples:
         with suppress(*DAMAGE):
-            named = dict(zip(DeviceSamples.__slots__, values, strict=False))  # a newer version may add values
-            found = decode(DeviceSamples, named)
-            where = found.device_model, found.device_count, found.energy_source
-            samples = [s for s in found.samples if usable(s)]
-            measurements.add_profile(connection, job_id, where, found.job_version, samples)
+            # a newer version may add values
+            named = dict(zip(SAMPLES, values, strict=False)) | {"job_id": job_id}
+            profile = decode(JobProfile, named)
+            samples = [sample for sample in profile.samples if usable(sample)]
+            where = profile.where
+            measurements.add_profile(connection, job_id, where, profile.job_version, samples)
     curves = {}
     for values in document.points:
         with suppress(*DAMAGE):
@@ -163,13 +213,15 @@ def _load_measurements(connection: sa.Connection, job_id: str, document: LogDocu
             if isinstance(points, list):
                 curves[ids[number]] = points
     if curves:
-        connection.execute(sa.insert(_P), [{"trial_id": row_id, "points": points} for row_id, points in curves.items()])
+        rows = [{"trial_id": row_id, "points": points} for row_id, points in curves.items()]
+        connection.execute(sa.insert(_P), rows)
 
 
 def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> LogDocument:
-    """The document of a job: its newest 500 trials, with power points and the metric of each epoch the newest 20.
+    """The document of a job: its newest 500 trials, with power points and the metric of each epoch
+    the newest 20.
 
-    :param rows: what :func:`load` returned, of all jobs that were loaded.
+    :param rows: the result of :func:`load`, of all jobs that were loaded.
     :param forgotten: trials that are no longer in the log.
     """
     counted = sa.select(_J.c.told_seq, _J.c.last_number, _J.c.events).where(_J.c.job_id == job_id)
@@ -177,16 +229,19 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
     more = _forget(connection, job_id, newest)
     if more and not forgotten:
         log.warning(
-            "Job %s: the Variable store keeps the newest %d trials and drops older ones from now on; "
-            "use PostgreSQL to keep all.",
+            "Job %s: the Variable store keeps the newest %d attempts and drops older ones from now "
+            "on; use PostgreSQL to keep all.",
             visible(job_id),
             KEPT_TRIALS,
         )
     trials, specs = _trials(connection, job_id, rows)
-    profiles = measurements.profiles(connection, job_id)
-    curves = sa.select(_T.c.number, _P.c.points).join(_P).where(_T.c.job_id == job_id).order_by(_T.c.number)
-    beliefs = sa.select(_C.c.tag, _C.c.number, _C.c.told_seq, _C.c.belief).where(_C.c.job_id == job_id)
-    checkpoint = connection.execute(beliefs.order_by(_C.c.number.desc()).limit(1)).one_or_none()
+    profiles = [encode(profile) for profile in measurements.profiles(connection, job_id)]
+    curves = sa.select(_t.number, _P.c.points).join(_P).where(_t.job_id == job_id)
+    points = connection.execute(curves.order_by(_t.number)).all()
+    beliefs = sa.select(_C.c.tag, _C.c.number, _C.c.told_seq, _C.c.belief)
+    newest_first = beliefs.where(_C.c.job_id == job_id).order_by(_C.c.number.desc())
+    checkpoint = connection.execute(newest_first.limit(1)).one_or_none()
+    samples = [[of[name] for name in SAMPLES] for of in profiles if of["samples"]]
     return LogDocument(
         job_id=job_id,
         seq=seq,
@@ -194,23 +249,26 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
         forgotten=forgotten + more,
         specs=specs,
         trials=trials,
-        samples=[[*where, encode(kept), version] for where, version, kept in profiles if kept],
-        points=[[number, _few(points)] for number, points in connection.execute(curves)],
+        samples=samples,
+        points=[[number, _few(curve)] for number, curve in points],
         events=events,
         checkpoint=tuple(checkpoint or ()),
     )
 
 
 def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
-    """Delete what is too much for a Variable; return how many trials that are."""
+    """Delete the rows that are too many for a Variable; return how many trials that are."""
     # the newest 20 keep their power points and the metric of each epoch
-    old = (_T.c.job_id == job_id, _T.c.number <= newest - 20)
-    connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_T.c.id).where(*old))))
-    connection.execute(sa.update(_T).where(*old, _T.c.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null()))
+    old = (_t.job_id == job_id, _t.number <= newest - 20)
+    connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_t.id).where(*old))))
+    connection.execute(
+        sa.update(_T).where(*old, _t.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null())
+    )
     kept = sa.text(  # runs in the order in which they began; outside of Airflow each trial is a run
         """
         WITH runs AS (
-            SELECT *, CASE run_id WHEN '' THEN number ELSE min(number) OVER (PARTITION BY dag_id, run_id) END AS began
+            SELECT *, CASE run_id WHEN '' THEN number
+                ELSE min(number) OVER (PARTITION BY dag_id, run_id) END AS began
             FROM zeus_trial WHERE job_id = :job
         ), kept AS (
             SELECT id, row_number() OVER (
@@ -218,39 +276,58 @@ def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
             ) AS nth
             FROM runs WHERE returned IS NOT NULL AND state IN :left
         )
-        UPDATE zeus_trial SET returned = NULL WHERE id IN (SELECT id FROM kept WHERE nth > :returned)
+        UPDATE zeus_trial SET returned = NULL
+        WHERE id IN (SELECT id FROM kept WHERE nth > :returned)
         """
-    ).bindparams(sa.bindparam("left", [state.value for state in State if state.left_model], expanding=True))
+    ).bindparams(
+        sa.bindparam("left", [state.value for state in State if state.left_model], expanding=True)
+    )
     connection.execute(kept, {"job": job_id, "returned": RETURNED})
-    newest_first = sa.select(_T.c.number).where(_T.c.job_id == job_id).order_by(_T.c.number.desc())
+    newest_first = sa.select(_t.number).where(_t.job_id == job_id).order_by(_t.number.desc())
     too_many = newest_first.offset(KEPT_TRIALS).limit(1).scalar_subquery()
-    more = connection.execute(sa.delete(_T).where(_T.c.job_id == job_id, _T.c.number <= too_many)).rowcount
+    more = connection.execute(
+        sa.delete(_T).where(_t.job_id == job_id, _t.number <= too_many)
+    ).rowcount
     if more:  # a belief is one of the trials that are here
         connection.execute(sa.delete(_C).where(_C.c.job_id == job_id))
     return more
 
 
 def _trials(connection: sa.Connection, job_id: str, rows: Rows) -> tuple[list[Any], list[Any]]:
-    """The packed trials in order of number, and the specs that they refer to. Damaged ones stay as they were."""
+    """The packed trials in order of number, and the specs that they refer to.
+
+    Damaged ones stay as they were.
+    """
     changed = {*connection.exec_driver_sql("SELECT id FROM changed").scalars()}
-    ids = list(connection.scalars(sa.select(_T.c.id).where(_T.c.job_id == job_id).order_by(_T.c.number)))
-    new = [row_id for row_id in ids if row_id in changed or row_id not in rows]
-    found = connection.execute(sa.select(_T).where(_T.c.id.in_(new))).mappings()
-    read: dict[int, tuple[Mapping[Any, Any], object]] = {row["id"]: (row, read_row(row)) for row in found}
+    of_job = sa.select(_t.id).where(_t.job_id == job_id).order_by(_t.number)
+    ids = list(connection.scalars(of_job))
+    as_loaded = rows.keys() - changed
+    new = connection.execute(sa.select(_T).where(_t.id.in_(set(ids) - as_loaded))).mappings()
+    new_rows: dict[int, Mapping[Any, Any]] = {row["id"]: row for row in new}
     trials: list[Any] = []
     specs: list[Any] = []
     for row_id in ids:
-        row, trial = read.get(row_id) or ({}, None)
+        row = new_rows.get(row_id, {})
+        trial = read_row(row) if row else None
         if isinstance(trial, Trial):
             trials.append(packed(trial, specs))
             continue
         data, spec = rows[row_id]
         if isinstance(data, dict):
-            renamed = ("dag_id", "task_id")  # what a rename changes in a trial
-            moved = {n: row[n] for n in renamed if isinstance(data.get(n), str) and isinstance(row.get(n), str)}
-            data = {**data, **moved} if spec is None else {**data, **moved, "spec": position(spec, specs)}
+            data = _moved(data, row)
+            if spec is not None:
+                data["spec"] = position(spec, specs)
         trials.append(data)
     return trials, specs
+
+
+def _moved(data: Mapping[str, Any], row: Mapping[Any, Any]) -> dict[str, Any]:
+    """A trial that stays as it was, but for the names that a rename has changed in its row."""
+    moved = dict(data)
+    for name in ("dag_id", "task_id"):
+        if isinstance(data.get(name), str) and isinstance(row.get(name), str):
+            moved[name] = row[name]
+    return moved
 
 
 def _few(points: Any) -> Any:

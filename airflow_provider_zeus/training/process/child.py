@@ -1,4 +1,4 @@
-"""A training in a separate process under a supervisor, with its output and its result followed while it runs."""
+"""A training in a separate process under a supervisor: its output and its result while it runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ log = guarded_log(__name__)
 
 
 class Child:
-    """A command, started with ``environ`` in ``cwd``. It ends when this process ends, even by SIGKILL.
+    """A command, started with ``environ`` in ``cwd``. It ends with this process, even by SIGKILL.
 
     :param on_line: gets each line of output, stdout and stderr together.
-    :param grace_s: between SIGTERM and SIGKILL when the command is stopped [s]; Airflow kills the task after 5 s, which
-        has to store the cost before.
+    :param grace_s: between SIGTERM and SIGKILL when the command is stopped [s]. Airflow kills the
+        task after 5 s, which has to store the cost before.
 
-    Raises OSError where no process can be started. A command that does not exist ends with status 127, as in a shell.
+    Raises OSError if no process can be started. A command that does not exist ends with status 127,
+    as in a shell.
     """
 
     def __init__(
@@ -40,47 +41,59 @@ class Child:
     ) -> None:
         self.last_line = ""  # of the output, the last one that is not empty
         self._on_line = on_line
-        self._rest = ""
+        self._rest = ""  # of the output, a line whose end has not come yet
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        supervise = [sys.executable, "-I", "-S", supervisor.__file__]
         self._process = subprocess.Popen(  # noqa: S603  this package's own file, no shell
-            [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(grace_s), *command],
+            [*supervise, str(os.getpid()), str(grace_s), *command],
             env=dict(environ),
             cwd=cwd,
+            # its end tells the supervisor that this process died
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            # so that a signal to this process's group leaves the end to the supervisor
             start_new_session=True,
             bufsize=0,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._stdin, self._output = self._process.stdin, self._process.stdout
+        self._stdin = self._process.stdin
+        self._output = self._process.stdout
         self._poll = select.poll()
         self._poll.register(self._output, select.POLLIN)
 
     def follow(self, for_s: float) -> int | None:
-        """Pass output on for at most ``for_s`` seconds; return the exit status if the command has ended, else None."""
-        if self._poll.poll(for_s * 1000):
-            data = self._output.read(65536)
-            text = self._decoder.decode(data, final=not data)
-            text = (self._rest + text).replace("\r\n", "\n").replace("\r", "\n")  # a lone \r: of a progress bar
-            *lines, self._rest = text.split("\n")
-            if not data or len(self._rest) > 64 * 1024:  # more is not shown as one line
-                lines, self._rest = [*lines, self._rest], ""
-            for line in (each.replace("\0", "\ufffd") for each in lines):  # PostgreSQL, of XComs, takes no NUL
-                if line.strip():
-                    self.last_line = line
-                    self._on_line(line)
-            if not data:
-                return self._process.wait()
+        """Pass output on for at most ``for_s`` seconds.
+
+        Returns the exit status if the command has ended, else None.
+        """
+        if not self._poll.poll(for_s * 1000):
+            # a supervisor that was killed may leave a daemon that holds the output
+            return self._process.poll()
+        data = self._output.read(65536)
+        text = self._decoder.decode(data, final=not data)
+        # a lone \r: of a progress bar
+        text = (self._rest + text).replace("\r\n", "\n").replace("\r", "\n")
+        *lines, self._rest = text.split("\n")
+        if not data or len(self._rest) > 64 * 1024:  # a longer one is not shown as one line
+            lines.append(self._rest)
+            self._rest = ""
+        for text in lines:
+            line = text.replace("\0", "\ufffd")  # PostgreSQL, which keeps XComs, takes no NUL
+            if line.strip():
+                self.last_line = line
+                self._on_line(line)
+        if data:
             return None
-        return self._process.poll()  # a supervisor that was killed may leave a daemon that holds the output
+        return self._process.wait()
 
     def stop(self) -> int:
-        """End the command and all processes that it started, if it still runs; return its exit status."""
+        """End the command and all processes that it started; return its exit status."""
         self._stdin.close()
-        while (status := self.follow(0.1)) is None:
-            pass
+        status = None
+        while status is None:
+            status = self.follow(0.1)
         return status
 
     def close(self) -> None:
@@ -93,22 +106,24 @@ class Follower:
     """Reads the lines that were appended to a result file since the last call."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._read = path, 0
+        self._path = path
+        self._offset = 0  # of the first byte that was not returned yet
         self._invalid = False  # it is no result: nothing more is read
         self._warned = False  # of a line that is left out
 
     def news(self) -> list[ResultLine]:
-        """New whole lines; none while the file does not exist. A line that is none of a result is left out.
+        """New whole lines; none while the file does not exist. A line of no result is left out.
 
-        Raises ValueError, once, where the file is no result: it is a pipe, or a line has no end.
+        Raises ValueError, once, if the file is no result: it is a pipe, or a line has no end.
         """
         if self._invalid:
             return []
-        max_read = 2**24  # bytes of a result read at once
+        # at once: a file that another process grows must not fill this one's memory
+        max_bytes = 2**24
         try:
             with open(open_plain(self._path), "rb") as file:
-                file.seek(self._read)
-                data = file.read(max_read)
+                file.seek(self._offset)
+                data = file.read(max_bytes)
         except FileNotFoundError:
             return []
         except ValueError:  # such as a pipe
@@ -118,7 +133,7 @@ class Follower:
         if not whole and len(data) > MOST_LINE_BYTES:
             self._invalid = True
             raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
-        self._read += len(whole)
+        self._offset += len(whole)
         lines = []
         for text in io.BytesIO(whole):
             try:
@@ -126,5 +141,7 @@ class Follower:
             except ValueError:  # its text is not repeated: it may come from any file
                 if not self._warned:
                     self._warned = True
-                    log.warning("Zeus: a line that is no result line of version %d is left out.", SCHEMA)
+                    log.warning(
+                        "Zeus: a line that is no result line of version %d is left out.", SCHEMA
+                    )
         return lines

@@ -1,9 +1,16 @@
-"""Submits a Slurm job, waits for it, and cancels it when the wait is stopped: ``slurm.py SBATCH ARGUMENT...``.
+"""Submits a Slurm job and waits for it: ``slurm.py NOTE JOB SBATCH ARGUMENT...``.
 
-:func:`airflow_provider_zeus.operators.supervise.supervise` starts it in the place of ``sbatch``, under the supervisor.
-``sbatch --wait`` itself leaves its job in the queue when it is killed. The exit status is that of ``sbatch --wait``:
-the job's, or 1 where a signal ended the job; where Slurm itself ended it (scancel, its time limit, its node) it is
-143, as of a command that SIGTERM ended. Standard library only.
+:func:`airflow_provider_zeus.operators.supervise.supervise` starts it in the place of ``sbatch``,
+under the supervisor. ``sbatch --wait`` itself leaves its job in the queue when it is killed. JOB is
+the line by which sbatch named a job: nothing is submitted then, and that job is waited for. It is
+empty otherwise.
+
+When the wait is stopped the job is cancelled. It goes on if there is a file NOTE, by which the next
+try of the task finds it.
+
+The exit status is that of ``sbatch --wait``: the job's, or 1 if a signal ended the job. If Slurm
+itself ended it (scancel, its time limit, its node) the status is 143, as of a command that SIGTERM
+ended. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,16 +21,159 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
-# how a job ends that scancel, its time limit or its node has ended
-ENDED_BY_SLURM = ("BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "REVOKED", "TIMEOUT")
+# states of jobs that scancel, their time limit or their node has ended
+ENDED_BY_SLURM = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "DEADLINE",
+    "NODE_FAIL",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+)
+COMPLETED = "COMPLETED"
+ENDED = (*ENDED_BY_SLURM, COMPLETED, "FAILED", "OUT_OF_MEMORY")
+UNKNOWN = ""  # the state of a job that Slurm does not know, or has forgotten
+STOPPED = 128 + signal.SIGTERM
+ANSWER_S = 10.0  # limit of a question to Slurm
+
+
+class Account(NamedTuple):
+    """A job in Slurm's accounts."""
+
+    state: str = UNKNOWN
+    status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job of Slurm.
+
+    :param cluster: empty: the one that sbatch submits to.
+    :param sbatch: the command that submitted it. Slurm's other commands are beside it, or in PATH
+        if it has no folder.
+    :param environ: of Slurm's commands; None: that of this process.
+    """
+
+    number: str
+    cluster: str
+    sbatch: str
+    environ: Mapping[str, str] | None = None
+
+    def state(self) -> str | None:
+        """How Slurm says that the job stands, such as RUNNING or :data:`UNKNOWN`; None: no answer.
+
+        squeue knows a job until some minutes after its end; after that sacct does, if accounts are
+        kept.
+        """
+        options = ["--noheader", "--states=all", "--format=%T", f"--jobs={self.number}"]
+        try:
+            queue = self._ask("squeue", *options)
+        except subprocess.TimeoutExpired:
+            return None
+        except OSError:  # there is no squeue
+            return self._account().state
+        if queue.returncode != 0:
+            if b"Invalid job id" in queue.stderr:
+                return self._account().state
+            return None  # such as a controller that restarts: the job may run
+        states = queue.stdout.decode(errors="replace").split()
+        # an array goes on as long as one of its tasks does
+        for state in states:
+            if state not in ENDED:
+                return state
+        if states:
+            return states[-1]
+        return self._account().state
+
+    def status(self, state: str) -> int:
+        """The exit status of a job that has ended in a state."""
+        if state in ENDED_BY_SLURM:
+            return STOPPED
+        if state == COMPLETED:
+            return 0
+        return max(self._account().status, 1)
+
+    def cancel(self) -> str:
+        """Cancel the job; return a line that says whether it did. Raises nothing."""
+        # the supervisor kills all that runs 3 s after it asked for the end
+        cancel_s = 2.5
+        try:
+            subprocess.run(  # noqa: S603
+                self._words("scancel", self.number),
+                # the supervisor sends SIGTERM to every process below it
+                preexec_fn=ignore_sigterm,
+                env=self.environ,
+                timeout=cancel_s,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"Slurm job {self.number} could not be cancelled and may still run: {error}"
+        return f"Slurm job {self.number} is cancelled."
+
+    def _account(self) -> Account:
+        """The job in Slurm's accounts; an empty one if they are not kept, or do not hold it."""
+        options = ["--noheader", "--parsable2", "--allocations", "--format=State,ExitCode"]
+        try:
+            answer = self._ask("sacct", *options, f"--jobs={self.number}")
+        except (OSError, subprocess.TimeoutExpired):
+            return Account()
+        lines = answer.stdout.decode(errors="replace").splitlines()
+        if not lines:
+            return Account()
+        # such as "CANCELLED by 1000|0:0": state, and status:signal
+        text, _, code = lines[-1].partition("|")
+        state, _, _ = text.partition(" ")
+        status, _, _ = code.partition(":")
+        if not _is_number(status) or len(status) > 3:
+            return Account(state)
+        return Account(state, int(status))
+
+    def _ask(self, command: str, *options: str) -> subprocess.CompletedProcess[bytes]:
+        """Run one of Slurm's commands. Raises OSError, TimeoutExpired."""
+        words = self._words(command, *options)
+        return subprocess.run(  # noqa: S603
+            words, env=self.environ, capture_output=True, timeout=ANSWER_S, check=False
+        )
+
+    def _words(self, command: str, *options: str) -> list[str]:
+        path = os.path.join(os.path.dirname(self.sbatch), command)
+        if not self.cluster:
+            return [path, *options]
+        return [path, f"--clusters={self.cluster}", *options]
+
+
+def job_of(text: str, sbatch: str, environ: Mapping[str, str] | None = None) -> Job | None:
+    """The job that a line of sbatch names; None if it names no job.
+
+    The line is ``Submitted batch job 7`` or, by ``--parsable``, ``7``; with ``--clusters`` the name
+    of one follows.
+    """
+    name = text.rstrip().removeprefix("Submitted batch job ").replace(" on cluster ", ";")
+    number, _, cluster = name.partition(";")
+    # both become options of commands, and any process of the user's may have printed the line
+    bare = cluster.replace("-", "").replace("_", "").replace(".", "")
+    is_name = bare.isascii() and bare.isalnum()
+    if not _is_number(number):
+        return None
+    if cluster and not is_name:
+        return None
+    return Job(number, cluster, sbatch, environ)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 class Submission:
-    """A running ``sbatch --wait``. ``job``: number and cluster of its job, once sbatch has printed them."""
+    """A running ``sbatch --wait``. ``job``: None until sbatch has printed its number."""
 
     def __init__(self, command: list[str]) -> None:
-        self.job: tuple[str, str] | None = None
+        self.job: Job | None = None
         self._sbatch = command[0]
         self._process = subprocess.Popen(  # noqa: S603  the user's own command
             [command[0], "--wait", *command[1:]], stdout=subprocess.PIPE, preexec_fn=ignore_sigterm
@@ -32,72 +182,40 @@ class Submission:
         self._output = self._process.stdout.fileno()
         self._text = b""
 
-    def follow(self, wake: int) -> bool:
-        """Pass output on until sbatch closes it; False where ``wake`` asked for the end before."""
-        poll = select.poll()
-        for descriptor in (self._output, wake):
-            poll.register(descriptor, select.POLLIN)
-        while True:
-            ready = [descriptor for descriptor, _ in poll.poll()]
-            if wake in ready:
-                return False
-            if not self._read():
-                return True
-
-    def end(self) -> int:
-        """Wait for sbatch; return its exit status, and say on stdout where it is not 0.
+    def status(self, wake: int) -> int | None:
+        """Pass output on, wait for sbatch, return its status; None if ``wake`` asked for the end.
 
         The status of a job that Slurm itself ended is that of SIGTERM.
         """
+        is_open = True
+        while is_open:
+            ready, _, _ = select.select([self._output, wake], [], [])
+            if wake in ready:
+                return None
+            is_open = self._read()
         status = self._process.wait()
-        if not status or not self.job:
-            return 128 - status if status < 0 else status
-        say(f"Slurm job {self.job[0]} ended with status {status}. Its output is in the file that --output names.")
-        state = self._state()
+        if status < 0:
+            return 128 - status
+        if status == 0 or self.job is None:
+            return status
+        state = self.job.state()
+        say_end(self.job, status, state)
         if state in ENDED_BY_SLURM:
-            say(f"Slurm says {state}: the job was stopped, and its training did not fail.")
-            return 128 + signal.SIGTERM
-        return 128 - status if status < 0 else status
+            return STOPPED
+        return status
 
-    def _state(self) -> str:
-        """How Slurm says that the job has ended, such as TIMEOUT; empty where it does not answer."""
-        assert self.job is not None
-        number, cluster = self.job
-        scontrol = os.path.join(os.path.dirname(self._sbatch), "scontrol")  # beside sbatch, else by PATH
-        words = [scontrol, *(["--clusters", cluster] if cluster else []), "show", "job", number]
-        answer_s = 10.0
-        try:
-            shown = subprocess.run(words, capture_output=True, timeout=answer_s, check=True)  # noqa: S603
-        except (OSError, subprocess.SubprocessError):
-            return ""
-        fields = shown.stdout.decode(errors="replace").split()
-        states = [field.removeprefix("JobState=") for field in fields if field.startswith("JobState=")]
-        return states[0] if states else ""
-
-    def cancel(self) -> None:
-        """Cancel the job, then end sbatch. Raises nothing: what does not work is printed."""
-        id_s = 1.5  # how long a stop waits for the number of a job that is being submitted
-        end_s = time.monotonic() + id_s
-        while self.job is None and (left_s := end_s - time.monotonic()) > 0:
-            if not select.select([self._output], [], [], left_s)[0] or not self._read():
+    def leave(self) -> Job | None:
+        """End sbatch, whose job goes on; return that job, None if sbatch has named none."""
+        # without its number, a job that is being submitted could not be cancelled
+        wait_s = 1.5
+        end_s = time.monotonic() + wait_s
+        while self.job is None and wait_s > 0:
+            ready, _, _ = select.select([self._output], [], [], wait_s)
+            if not ready or not self._read():
                 break
-        cancel_s = 2.5  # for scancel; the supervisor kills all that is left 3 s after it asked for the end
-        if self.job is None:
-            say("No Slurm job is cancelled: sbatch has printed no number of a job.")
-        else:
-            number, cluster = self.job
-            scancel = os.path.join(os.path.dirname(self._sbatch), "scancel")  # beside sbatch, else by PATH
-            try:
-                subprocess.run(  # noqa: S603
-                    [scancel, *(["--clusters", cluster] if cluster else []), number],
-                    preexec_fn=ignore_sigterm,  # the supervisor sends SIGTERM to every process below it
-                    timeout=cancel_s,
-                    check=True,
-                )
-                say(f"Slurm job {number} is cancelled.")
-            except (OSError, subprocess.SubprocessError) as error:
-                say(f"Slurm job {number} could not be cancelled and may still run: {error}")
+            wait_s = end_s - time.monotonic()
         self._process.kill()
+        return self.job
 
     def _read(self) -> bool:
         """Pass one piece of output on and look for the job's number in it; False at its end."""
@@ -105,35 +223,83 @@ class Submission:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         self._text = (self._text + data)[-65536:]
-        if self.job is None:
-            lines = self._text.decode(errors="replace").split("\n")[:-1]
-            self.job = next(filter(None, map(submitted, lines)), None)
+        *lines, _ = self._text.decode(errors="replace").split("\n")
+        for line in lines:
+            if self.job is None:
+                self.job = job_of(line, self._sbatch)
         return bool(data)
 
 
-def submitted(line: str) -> tuple[str, str] | None:
-    """The number and the cluster of the job that a line of sbatch names; None if it names no job.
+def status_of(job: Job, wake: int) -> int | None:
+    """Wait for a job that an earlier process submitted; return its status, as :class:`Submission`.
 
-    The line is ``Submitted batch job 7`` or, by ``--parsable``, ``7``; with ``--clusters`` the name of one follows.
+    It is 0 for a job that Slurm has forgotten when the wait begins: it is waited for only if its
+    result says that it kept a model.
     """
-    job = line.rstrip().removeprefix("Submitted batch job ").replace(" on cluster ", ";")
-    number, _, cluster = job.partition(";")
-    if not (number.isascii() and number.isdecimal()) or len(cluster.split()) > 1:
-        return None
-    return number, cluster
+    pause_s = 2.0
+    longest_s = 32.0
+    unknown_status = 0
+    while True:
+        state = job.state()
+        ready, _, _ = select.select([wake], [], [], 0)
+        # before the answer counts: the signal has ended Slurm's command, too
+        if ready:
+            return None
+        if state == UNKNOWN:
+            return unknown_status
+        if state in ENDED:
+            status = job.status(state)
+            if status:
+                say_end(job, status, state)
+            return status
+        if state is not None:
+            unknown_status = 1  # it ran here: a job that Slurm forgets now may have failed
+        ready, _, _ = select.select([wake], [], [], pause_s)
+        if ready:
+            return None
+        pause_s = min(2 * pause_s, longest_s)
+
+
+def say_end(job: Job, status: int, state: str | None) -> None:
+    """Say how a job ended that failed."""
+    say(
+        f"Slurm job {job.number} ended with status {status}. Its output is in the file that "
+        "--output names."
+    )
+    if state in ENDED_BY_SLURM:
+        say(f"Slurm says {state}: the job was stopped, and its training did not fail.")
 
 
 def main() -> int:
-    """Submit, wait, cancel where asked to; return the exit status."""
+    """Submit or find the job, wait for it, cancel it if the wait is stopped; return the status."""
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    submission = Submission(sys.argv[1:])
-    if submission.follow(wake):
-        return submission.end()
-    submission.cancel()
-    return 128 + signal.SIGTERM
+    _, note, line, *command = sys.argv
+    sbatch, *_ = command
+    job = job_of(line, sbatch)
+    if job is None:
+        submission = Submission(command)
+        status = submission.status(wake)
+        job = submission.leave() if status is None else None
+    else:
+        say(line)
+        status = status_of(job, wake)
+    if status is not None:
+        return status
+    if job is None:
+        say("No Slurm job is cancelled: sbatch has printed no number of a job.")
+    elif os.path.exists(note):
+        say(f"Slurm job {job.number} goes on, for the next try of its task.")
+    else:
+        say(job.cancel())
+    return STOPPED
+
+
+def words(command: list[str], *, note: str = "", job: str = "") -> list[str]:
+    """The command that runs this module on ``sbatch`` and its arguments."""
+    return [sys.executable, "-I", "-S", __file__, note, job, *command]
 
 
 def ignore_sigterm() -> None:
@@ -150,5 +316,6 @@ if __name__ == "__main__":
     try:
         raise SystemExit(main())
     except OSError as error:
-        print(f"{sys.argv[1]}: {error.strerror}", file=sys.stderr, flush=True)
+        # of sbatch: it is not there, or cannot be run
+        print(f"{sys.argv[3]}: {error.strerror}", file=sys.stderr, flush=True)
         raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from None

@@ -1,12 +1,14 @@
-"""Runs one command, and ends all its processes on request or when the process that started the supervisor dies.
+"""Runs one command. Ends all its processes on request, or if the supervisor's starter dies.
 
-:mod:`airflow_provider_zeus.training.process.child` starts it as a script, in a new session, without site packages:
-``supervisor.py PARENT_PID GRACE_S COMMAND...``. The command's exit status becomes its own (128 + n after signal n). On
-Linux it adopts all processes that the command leaves behind, daemons in other sessions too, so that none of them keeps
-a GPU: each gets SIGTERM, and SIGKILL after ``GRACE_S`` seconds. The guardian of a power limit gets more time: it ends
-by itself once it has restored the limit.
+:mod:`airflow_provider_zeus.training.process.child` starts it as a script, in a new session, without
+site packages: ``supervisor.py PARENT_PID GRACE_S COMMAND...``. The command's exit status becomes
+its own (128 + n after signal n). On Linux it adopts all processes that the command leaves behind,
+daemons in other sessions too, so that none of them keeps a GPU: each gets SIGTERM, and SIGKILL
+after ``GRACE_S`` seconds. The guardian of a power limit gets more time: it ends by itself once it
+has restored the limit.
 
-A request to stop is end of file on stdin (the starter closed it, or died), or SIGTERM. Standard library only.
+A request to stop is end of file on stdin (the starter closed it, or died), or SIGTERM. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -19,10 +21,25 @@ import signal
 import subprocess
 import sys
 import time
+from typing import NamedTuple
+
+GUARDIAN_S = 5.0  # how much longer than other processes the guardian of a power limit may take
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Process(NamedTuple):
+    """A process. Its start tells it from a later one of the same pid."""
+
+    pid: int
+    start: int  # [ticks since boot]
 
 
 class ProcessTree:
-    """The command and all its descendants. ``status``: the command's exit status, None while it runs."""
+    """The command and all its descendants.
+
+    ``status``: the command's exit status; None while it runs.
+    """
 
     def __init__(self, command: list[str]) -> None:
         self.status: int | None = None
@@ -30,9 +47,31 @@ class ProcessTree:
             command, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
         )
 
+    def wait(self, wake: int, pidfd: int | None) -> None:
+        """Wait until the command has ended, or a request to stop comes.
+
+        :param wake: gets the number of each signal.
+        :param pidfd: of the starter.
+        """
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        if pidfd is not None:
+            poll.register(pidfd, select.POLLIN)
+        while self.status is None:
+            ready = [descriptor for descriptor, _ in poll.poll()]
+            if wake in ready and signal.SIGTERM in os.read(wake, 4096):
+                return
+            if pidfd in ready:
+                return
+            if 0 in ready and not os.read(0, 4096):
+                return
+            self.reap()
+
     def reap(self) -> bool:
-        """Collect processes that have ended; return whether any is left. All of them are children of the supervisor, or
-        below one, so the kernel knows.
+        """Collect processes that have ended; return whether any still runs.
+
+        All of them are children of the supervisor, or below one, so the kernel knows.
         """
         try:
             while True:
@@ -41,56 +80,62 @@ class ProcessTree:
                     return True
                 if pid == self._process.pid:
                     code = os.waitstatus_to_exitcode(status)
-                    self.status = self._process.returncode = 128 - code if code < 0 else code
+                    self.status = code if code >= 0 else 128 - code
+                    # else Popen would wait for a pid that another process may have by now
+                    self._process.returncode = self.status
         except ChildProcessError:
             return False
 
     def end(self, grace_s: float) -> None:
-        """Send SIGTERM to all processes that are left, SIGKILL to those that still run after ``grace_s`` seconds."""
-        start_s, signalled = time.monotonic(), set[tuple[int, int]]()
+        """Send SIGTERM to all processes, and SIGKILL to those that run after ``grace_s`` [s]."""
+        kill_s = time.monotonic() + grace_s
+        signalled = set[Process]()
         poll_s = 0.02
-        guardian_s = 5.0  # how much longer than the other processes it may take
+        # again and again: a process may start another one between the look and the signal
         while self.reap():
-            late_s = time.monotonic() - start_s - grace_s
-            if os.path.isdir("/proc/self"):
-                left = _descendants()
-            else:  # the command alone; while it is not collected its pid is not reused
-                left = [] if self.status is not None else [(self._process.pid, 0)]
-            if late_s >= 0:
-                _signal([each for each in left if late_s >= guardian_s or not _is_guardian(each[0])], signal.SIGKILL)
-            else:
-                _signal([each for each in left if each not in signalled], signal.SIGTERM)
-                signalled.update(left)
+            now_s = time.monotonic()
+            for process in self._running():
+                if now_s >= kill_s:
+                    if now_s >= kill_s + GUARDIAN_S or not _is_guardian(process.pid):
+                        _signal(process, signal.SIGKILL)
+                elif process not in signalled:
+                    # once: a second SIGTERM may interrupt a handler that saves a checkpoint
+                    _signal(process, signal.SIGTERM)
+                    signalled.add(process)
             time.sleep(poll_s)
+
+    def _running(self) -> list[Process]:
+        """The processes that may still run; without ``/proc`` the command alone."""
+        if os.path.isdir("/proc/self"):
+            return _descendants()
+        if self.status is not None:
+            return []
+        # start unknown: while the command is not collected its pid is not used again
+        return [Process(self._process.pid, 0)]
 
 
 def main() -> int:
     """Run the command; return its exit status."""
-    parent, grace_s, command = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
+    parent = int(sys.argv[1])
+    grace_s = float(sys.argv[2])
+    command = sys.argv[3:]
     wake, woken = os.pipe()
     os.set_blocking(woken, False)
-    signal.set_wakeup_fd(woken)  # gets the number of each signal that arrives
+    signal.set_wakeup_fd(woken)
     for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # replaced by the default in the command: a handler is not inherited
+        # no SIG_IGN, which the command would inherit
+        signal.signal(number, lambda *_: None)
     pidfd = _pidfd(parent)
-    _prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: adopt what the command leaves behind
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # adopt the processes that the command leaves behind
     if os.getppid() != parent:
         return 1  # the parent died before its pidfd was opened
     try:
         tree = ProcessTree(command)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
-        return 127 if isinstance(error, FileNotFoundError) else 126  # as in a shell
-    poll = select.poll()
-    for descriptor in (0, wake, *([] if pidfd is None else [pidfd])):
-        poll.register(descriptor, select.POLLIN)
-    while tree.status is None:  # until the command has ended, or a request to stop comes
-        ready = [descriptor for descriptor, _ in poll.poll()]
-        if wake in ready and signal.SIGTERM in os.read(wake, 4096):
-            break
-        if pidfd in ready or (0 in ready and not os.read(0, 4096)):
-            break
-        tree.reap()
+        # as in a shell
+        return 127 if isinstance(error, FileNotFoundError) else 126
+    tree.wait(wake, pidfd)
     tree.end(grace_s)
     return 1 if tree.status is None else tree.status
 
@@ -98,40 +143,52 @@ def main() -> int:
 def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # not supported, or forbidden in a container: end of file on stdin remains
+    except (OSError, AttributeError):
+        # not supported, or forbidden in a container: end of file on stdin remains
         return None
 
 
-def _descendants() -> list[tuple[int, int]]:
-    """(pid, start) of the processes below this one. A process whose parent died has become our child. A zombie may
-    still be a parent, until its last thread has ended.
+def _descendants() -> list[Process]:
+    """The processes below this one.
+
+    A process whose parent died has become our child. A zombie may still be a parent, until its last
+    thread has ended.
     """
-    parents: dict[int, tuple[int, int]] = {}
+    children: dict[int, list[Process]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            parents[int(name)] = _parent_and_start(int(name))
-    found = [(os.getpid(), 0)]
-    for above, _ in found:  # grows while it is walked
-        found += [(pid, start) for pid, (parent, start) in parents.items() if parent == above]
-    return found[1:]
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            pid = int(name)
+            parent, start = _parent_and_start(pid)
+            children.setdefault(parent, []).append(Process(pid, start))
+    below = children.pop(os.getpid(), [])
+    for process in below:  # grows while it is walked
+        below += children.pop(process.pid, [])
+    return below
 
 
 def _parent_and_start(pid: int) -> tuple[int, int]:
-    """The parent of a process, and its start time [ticks since boot]. Raises OSError: the process is gone."""
+    """Pid of the parent of a process, and the start of the process [ticks since boot].
+
+    Raises OSError: the process is gone.
+    """
     with open(f"/proc/{pid}/stat", "rb") as file:
+        # behind the name, which may hold spaces and brackets
         fields = file.read().rpartition(b")")[2].split()
     return int(fields[1]), int(fields[19])
 
 
-def _signal(processes: list[tuple[int, int]], number: signal.Signals) -> None:
-    """Signal the processes whose start time is unchanged; the pid of one that ended may belong to another by now."""
-    for pid, start in processes:
-        pidfd = _pidfd(pid)
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-            if not start or start == _parent_and_start(pid)[1]:
-                os.kill(pid, number) if pidfd is None else signal.pidfd_send_signal(pidfd, number)
-        if pidfd is not None:
-            os.close(pidfd)
+def _signal(process: Process, number: signal.Signals) -> None:
+    """Signal a process unless its pid belongs to another one by now."""
+    # first: the process of an open pidfd stays the same, so the check holds until the signal
+    pidfd = _pidfd(process.pid)
+    with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+        if not process.start or process.start == _parent_and_start(process.pid)[1]:
+            if pidfd is None:
+                os.kill(process.pid, number)
+            else:
+                signal.pidfd_send_signal(pidfd, number)
+    if pidfd is not None:
+        os.close(pidfd)
 
 
 def _is_guardian(pid: int) -> bool:
@@ -142,8 +199,8 @@ def _is_guardian(pid: int) -> bool:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies. Does nothing where the system is not Linux."""
-    _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    """Have the kernel kill this process when its parent dies; on Linux alone."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> None:

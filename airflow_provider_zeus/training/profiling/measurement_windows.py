@@ -1,6 +1,8 @@
-"""Measures a window of training at one power limit in pieces. Their sum is the result, their scatter its noise.
+"""Measures a window of training at one power limit in pieces. Their sum is the result, their
+scatter its noise.
 
-Beside them: whether the power limit binds, by the share of a window in which the board was power-capped, and its clock.
+Beside them: whether the power limit binds, by the share of a window in which the board was
+power-capped, and its clock.
 """
 
 from __future__ import annotations
@@ -10,65 +12,77 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from airflow_provider_zeus.model.cost import TICK_S
 from airflow_provider_zeus.model.trial import ProfileSample
-from airflow_provider_zeus.power.device import IDLE, POWER_CAP, Clocks, Device
+from airflow_provider_zeus.power.device import POWER_CAP, Clocks, Device
 from airflow_provider_zeus.power.meter import MOST_SHARE, Reading, Span
-from airflow_provider_zeus.training.profiling.search import TICK_S
 
 SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
 PIECES = 5  # of a window
-LEAST_PIECES = 2  # of a window, where readings take long
+LEAST_PIECES = 2  # of a window, if readings take long
 READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # methods of the device
-SHORTEST_S = 1.0  # so long a training goes on with each limit: a shorter window comes after some settling
+# so long a training goes on with each limit: a shorter window comes after some settling
+LEAST_AT_LIMIT_S = 1.0
 BOUND = 0.1  # share of the time from which on a limit binds
 WORKING = 0.5  # share of the time in which a GPU that trains works, at least
 
 
 def never_binds(draw_w: float, lowest_w: float) -> str:
     """The sentence about a training that no limit holds back."""
-    return f"the training draws {draw_w:.0f} W, and the lowest limit is {lowest_w:g} W: no limit holds it back"
+    draws = f"the training draws {draw_w:.0f} W, and the lowest limit is {lowest_w:g} W"
+    return f"{draws}: no limit holds it back"
 
 
 @dataclass
 class Seen:
-    """What was seen of the cap, at one limit or in one piece of a window."""
+    """Readings of the cap, at one limit or in one piece of a window."""
 
     capped_s: float = 0.0
     counted_s: float = 0.0  # of which the counter tells; 0: there is none
-    seen: list[Clocks] = field(default_factory=list)
+    clocks: list[Clocks] = field(default_factory=list)
 
     @property
     def share(self) -> float | None:
-        """Of the time in which the limit bound: by the counter, else by the reasons that were read."""
+        """Share of the time in which the limit bound: by the counter, else by the reasons read."""
         if self.counted_s > 0:
             return min(max(self.capped_s / self.counted_s, 0.0), 1.0)
-        told = [clocks.reasons for clocks in self.seen if clocks.reasons is not None]
-        return fmean(bool(reasons & POWER_CAP) for reasons in told) if told else None
+        reasons = [clocks.reasons for clocks in self.clocks if clocks.reasons is not None]
+        return fmean(bool(bits & POWER_CAP) for bits in reasons) if reasons else None
 
     @property
     def clock_mhz(self) -> float | None:
         """Mean clock of the multiprocessors [MHz]."""
-        clocks = [each.sm_mhz for each in self.seen if each.sm_mhz is not None]
-        return fmean(clocks) if clocks else None
+        clocks_mhz = self._clocks_mhz
+        return fmean(clocks_mhz) if clocks_mhz else None
+
+    @property
+    def _clocks_mhz(self) -> list[float]:
+        return [clocks.sm_mhz for clocks in self.clocks if clocks.sm_mhz is not None]
 
     def why_locked(self, busy: float | None) -> str:
-        """Why the clock seems to be locked, which may have a reason; empty where it does not.
+        """Why the clock seems to be locked, which may have a reason; empty if it does not.
 
         :param busy: share of the time in which the GPU works.
         """
-        seen = self.seen
-        known = [(each.sm_mhz, each.max_mhz) for each in seen if each.sm_mhz is not None and each.max_mhz is not None]
-        enough, step_mhz = 2, 15.0  # pieces; between two clocks
-        locked = 0.8  # of the highest clock: one that stays below it under load, without a reason, is locked
-        if len(known) < enough or len(known) < len(seen) or (busy or 0.0) < WORKING or (self.share or 0) > 0:
+        clocks_mhz = self._clocks_mhz
+        highest_mhz = [clocks.max_mhz for clocks in self.clocks if clocks.max_mhz is not None]
+        enough = 2  # pieces, each of which must tell both
+        if min(len(clocks_mhz), len(highest_mhz)) < max(enough, len(self.clocks)):
             return ""
-        clocks, highest_mhz = [clock for clock, _ in known], known[0][1]
-        silent = all(each.reasons is not None and not each.reasons & ~IDLE for each in seen)
-        if not silent or max(clocks) > locked * highest_mhz or max(clocks) - min(clocks) > step_mhz:
+        works = busy is not None and busy >= WORKING
+        if self.share or not works:
+            return ""
+        if not all(clocks.is_free for clocks in self.clocks):
+            return ""
+        # of the highest clock: one that stays below it under load, without a reason, is locked
+        locked = 0.8
+        step_mhz = 15.0  # between two clocks
+        top_mhz = max(clocks_mhz)
+        if top_mhz > locked * highest_mhz[0] or top_mhz - min(clocks_mhz) > step_mhz:
             return ""
         return (
-            f"the clock stays at {max(clocks):g} of {highest_mhz:g} MHz under load, and the driver names no reason: "
-            "it seems to be locked"
+            f"the clock stays at {top_mhz:g} of {highest_mhz[0]:g} MHz under load, and the driver "
+            "names no reason: it seems to be locked"
         )
 
 
@@ -76,7 +90,8 @@ class CapWatch:
     """Reads the device at the edges of a window's pieces; sets nothing."""
 
     def __init__(self, device: Device) -> None:
-        self._device, self._tells = device, True
+        self._device = device
+        self._tells = True
         self._since: tuple[Clocks, float] | None = None  # when the present piece began
         self._newest: tuple[Clocks, float] | None = None  # read at the end of a piece
         self.at: defaultdict[float, Seen] = defaultdict(Seen)  # by limit
@@ -87,26 +102,30 @@ class CapWatch:
             self._since = self._newest
             return
         clocks = self._device.clocks() if self._tells else None
-        self._tells = clocks is not None
+        self._tells = clocks is not None  # a driver that does not tell is not asked again
         self._since = None if clocks is None else (clocks, now_s)
 
     def close(self, limit_w: float | None, now_s: float, *seen_too: Seen) -> None:
-        """A piece at a limit ends, or is interrupted; ``seen_too`` gets what was seen of it, beside the limit."""
-        since, clocks = self._since, self._device.clocks() if self._since else None
+        """A piece at a limit ends, or is interrupted; ``seen_too`` gets its readings, too."""
+        since = self._since
+        if since is None:
+            return
         self._since = None
-        if since is None or clocks is None or limit_w is None:
+        clocks = self._device.clocks()
+        if clocks is None or limit_w is None:
             return
         self._newest = (clocks, now_s)
         before, began_s = since
-        for each in (self.at[limit_w], *seen_too):
-            each.seen.append(clocks)
+        for record in (self.at[limit_w], *seen_too):
+            record.clocks.append(clocks)
             if clocks.capped_s is not None and before.capped_s is not None:
-                each.capped_s += clocks.capped_s - before.capped_s
-                each.counted_s += now_s - began_s
+                record.capped_s += clocks.capped_s - before.capped_s
+                record.counted_s += now_s - began_s
 
 
 class MeasurementWindows:
-    """Consecutive pieces, each between two edges. A piece that the end of an epoch cuts off goes on in the next epoch.
+    """Consecutive pieces, each between two edges. A piece that the end of an epoch cuts off goes on
+    in the next epoch.
 
     :param window_s: least duration of a window [s].
     :param window_steps: least optimizer steps of a window.
@@ -117,7 +136,8 @@ class MeasurementWindows:
         self.limit_w: float | None = None  # that is being measured
         self.failures = 0  # pieces whose energy could not be read
         self._device = device
-        self._batch_size, self._window_s = batch_size, window_s
+        self._batch_size = batch_size
+        self._window_s = window_s
         self._divide(PIECES)
         self._piece_steps = math.ceil(window_steps / PIECES)
         self.unsettle()
@@ -129,18 +149,22 @@ class MeasurementWindows:
         Returns why that is not possible; empty: it is.
         """
         piece_cost_s = sum(map(self._device.takes_s, READ_IN_PIECE))
-        spare_s = MOST_SHARE * max(self._window_s, SHORTEST_S)
+        spare_s = MOST_SHARE * max(self._window_s, LEAST_AT_LIMIT_S)
         if spare_s < LEAST_PIECES * piece_cost_s:
             return (
-                f"power limits are not profiled: {LEAST_PIECES} readings of {1000 * piece_cost_s:.0f} ms are over "
-                f"{100 * MOST_SHARE:g} % of a window of {self._window_s:g} s, since the GPU's driver is slow"
+                f"power limits are not profiled: {LEAST_PIECES} readings of "
+                f"{1000 * piece_cost_s:.0f} ms are over {100 * MOST_SHARE:g} % of a window of "
+                f"{self._window_s:g} s, since the GPU's driver is slow"
             )
-        is_fast = spare_s >= PIECES * piece_cost_s
-        self._divide(PIECES if is_fast else int(spare_s / piece_cost_s))
+        pieces = PIECES
+        if spare_s < PIECES * piece_cost_s:
+            pieces = int(spare_s / piece_cost_s)
+        self._divide(pieces)
         return ""
 
     def _divide(self, pieces: int) -> None:
-        piece_s = 1.0  # least length where the window is long enough: counters have ticks of 20 to 100 ms
+        # least length if the window is long enough: counters have ticks of 20 to 100 ms
+        piece_s = 1.0
         self._piece_s = max(self._window_s / pieces, min(piece_s, self._window_s / 2))
 
     # ------------------------------------------------------------------ edges
@@ -150,10 +174,14 @@ class MeasurementWindows:
         return self._span.since is not None
 
     def unsettle(self) -> None:
-        """Discard the training that follows until it is steady: the limit has changed, or training is new."""
+        """Discard the training that follows until it is steady: the limit has changed, or training
+        is new.
+        """
         max_unsettled = 3  # pieces discarded in a row, at most
-        self._settle_s, self._unsettled = SETTLE_S, max_unsettled
-        self._first: ProfileSample | None = None  # the first piece since then, until a second one agrees
+        self._settle_s = SETTLE_S
+        self._unsettled = max_unsettled
+        # the first piece since then, until a second one agrees
+        self._first: ProfileSample | None = None
 
     def begin(self, reading: Reading, limit_w: float) -> None:
         """Begin training steps at a limit. An unfinished piece of this limit goes on."""
@@ -163,7 +191,10 @@ class MeasurementWindows:
         self._settle_until = reading.time_s + self._settle_s
 
     def pause(self, reading: Reading, samples: int) -> None:
-        """Pause training steps. The unfinished piece, or the settling, goes on with the next :meth:`begin`."""
+        """Pause training steps.
+
+        The unfinished piece, or the settling, goes on with the next :meth:`begin`.
+        """
         if self.is_open:
             self.close(reading, samples)
         else:
@@ -192,7 +223,7 @@ class MeasurementWindows:
 
     @property
     def counter_moved(self) -> bool:
-        """Whether the energy counter has moved since the piece began, or a whole window has passed."""
+        """Whether the energy counter has moved in this piece, or a whole window has passed."""
         return self._span.energy_j != 0 or self._span.time_s >= self._window_s
 
     # ------------------------------------------------------------------ results
@@ -203,43 +234,57 @@ class MeasurementWindows:
 
         :param at_end: the attempt ends: an unfinished or unsettled piece counts too.
         """
-        span, limit_w, piece = self._span, self.limit_w, None
-        if self._samples > 0 and span.time_s > 0 and limit_w is not None:
-            if span.energy_j:
-                piece = ProfileSample(
-                    batch_size=self._batch_size,
-                    limit_w=limit_w,
-                    samples=self._samples,
-                    energy_j=span.energy_j,
-                    time_s=span.time_s,
-                    steps=self._steps,
-                    capped=self._seen.share,
-                    sm_clock_mhz=self._seen.clock_mhz,
-                )
-            else:  # unknown, or the counter stands still
-                self.failures += not at_end
+        piece = self._piece(at_end=at_end)
         self._new_piece()
-        pieces = [self._first, piece]
+        first = self._first
         if self._unsettled and not at_end:
-            if piece is None or self._first is None:
-                self._first = piece or self._first
+            if piece is None:
                 return []
-            if not _agree(self._first, piece):
-                self._first, self._unsettled = piece, self._unsettled - 1
-                if self._unsettled:
-                    return []
-                pieces = [piece]
-        self._first, self._unsettled = None, 0
-        return [each for each in pieces if each is not None]
+            if first is None:
+                self._first = piece
+                return []
+            if not _agree(first, piece):
+                self._unsettled -= 1
+                # after so many it does not settle: the newest piece counts
+                self._first = piece if self._unsettled else None
+                return [] if self._unsettled else [piece]
+        self._first = None
+        self._unsettled = 0
+        return [sample for sample in (first, piece) if sample is not None]
+
+    def _piece(self, *, at_end: bool) -> ProfileSample | None:
+        """The piece that is over; None if it has no samples, or its energy is not known."""
+        span = self._span
+        limit_w = self.limit_w
+        has_length = self._samples > 0 and span.time_s > 0
+        if limit_w is None or not has_length:
+            return None
+        if not span.energy_j:  # unknown, or the counter stands still
+            self.failures += not at_end
+            return None
+        return ProfileSample(
+            batch_size=self._batch_size,
+            limit_w=limit_w,
+            samples=self._samples,
+            energy_j=span.energy_j,
+            time_s=span.time_s,
+            steps=self._steps,
+            capped=self._seen.share,
+            sm_clock_mhz=self._seen.clock_mhz,
+        )
 
     def drop(self) -> None:
-        """Discard the piece and the one that waits for it: another process has changed the limit at an unknown time."""
+        """Discard the piece and the one that waits for it: another process has changed the limit at
+        an unknown time.
+        """
         self._first = None
         self._new_piece()
 
     def _new_piece(self) -> None:
-        self._span, self._seen = Span(), Seen()
-        self._samples = self._steps = 0
+        self._span = Span()
+        self._seen = Seen()
+        self._samples = 0
+        self._steps = 0
 
 
 def _agree(first: ProfileSample, second: ProfileSample) -> bool:
@@ -248,24 +293,29 @@ def _agree(first: ProfileSample, second: ProfileSample) -> bool:
     share = second.samples / first.samples
     difference_s = abs(second.time_s / first.time_s / share - 1)
     difference_j = abs(second.energy_j / first.energy_j / share - 1)
-    max_difference = 0.05  # relative difference of two pieces up to which training counts as settled
+    # relative difference of two pieces up to which training counts as settled
+    max_difference = 0.05
     return difference_s <= max_difference and difference_j <= max_difference + resolution
 
 
 MAX_DIFFERENCE = 0.1  # relative difference of J per sample from the profile that counts as a strike
 
 
+@dataclass
 class DriftDetector:
-    """Compares stretches of steady training, each as long as a window, with the profile. They continue across epochs.
+    """Compares stretches of steady training, each as long as a window, with the profile. They
+    continue across epochs.
 
     :param min_s: least duration of a stretch [s].
     :param min_samples: least samples of a stretch.
     """
 
-    def __init__(self, min_s: float, min_samples: int) -> None:
-        self._min_s, self._min_samples = min_s, min_samples
-        self._strikes = self._samples = self._since = 0
-        self._span = Span()
+    min_s: float
+    min_samples: int
+    _strikes: int = 0
+    _samples: int = 0
+    _since: int = 0
+    _span: Span = field(default_factory=Span)
 
     @property
     def is_open(self) -> bool:
@@ -285,10 +335,11 @@ class DriftDetector:
                 self._since = samples
             return False
         self._span.advance(reading)
-        self._samples, self._since = self._samples + samples - self._since, samples
+        self._samples = self._samples + samples - self._since
+        self._since = samples
         if self._span.energy_j is None:
             self.restart(samples)
-        elif self._span.time_s >= self._min_s and self._samples >= self._min_samples:
+        elif self._span.time_s >= self.min_s and self._samples >= self.min_samples:
             difference = abs(self._span.energy_j / self._samples / j_per_sample - 1)
             self._strikes = self._strikes + 1 if difference > MAX_DIFFERENCE else 0
             self.restart(samples)
@@ -296,15 +347,18 @@ class DriftDetector:
                 self._span.since = reading
         if pauses:
             self._span.close(reading)
-        strikes = 2  # consecutive stretches with such a difference after which the profile no longer holds
+        # consecutive stretches with such a difference after which the profile no longer holds
+        strikes = 2
         return self._strikes >= strikes
 
     def pause(self) -> None:
-        """Leave out what came since the last call of :meth:`drifted`, and what comes until the next one."""
+        """Leave out the training since the last call of :meth:`drifted` and until the next one."""
         self._span.since = None
 
     def restart(self, samples: int | None = None) -> None:
-        """Forget the open stretch, as where the limit has changed, and with it the profile to compare with."""
+        """Forget the open stretch, as when the limit has changed, and with it the profile to
+        compare with.
+        """
         self._span = Span()
         self._samples = 0  # of the stretch, up to the last call
         self._since = self._since if samples is None else samples  # trained in all at the last call

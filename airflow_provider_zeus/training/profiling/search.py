@@ -1,9 +1,11 @@
-"""Which power limit to measure next, and when a profile is complete (section 4.2). Pure: no clock, no device.
+"""Which power limit to measure next, and when a profile is complete (section 4.2). Pure: no clock,
+no device.
 
-Coarse to fine: every second limit of a grid (of a long grid, six), from the highest down, then limits beside the best
-one until its neighbours are measured. Cost against limit is unimodal in less than half of all measured trainings, so
-the walk does not stop at the first limit that is worse. Then the best limit is confirmed: limits that measurement noise
-does not tell apart are measured again, until they differ by more than that noise, or by too little to matter.
+Coarse to fine: every second limit of a grid (of a long grid, six), from the highest down, then
+limits beside the best one until its neighbours are measured. Cost against limit is unimodal in less
+than half of all measured trainings, so the walk does not stop at the first limit that is worse.
+Then the best limit is confirmed: limits that measurement noise does not tell apart are measured
+again, until they differ by more than that noise, or by too little to matter.
 """
 
 from __future__ import annotations
@@ -14,19 +16,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights, permitted
+from airflow_provider_zeus.model.cost import HALF_WIDTH, TICK_S, Rate, Weights, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
 DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
 ENOUGH = 0.003  # relative difference that is too little to matter
 MOST = 30  # windows of one limit, at most
 NOISE = 0.003  # least relative standard deviation of a window, however small its scatter is
-UNBOUND = 0.9  # share of the lowest limit: a mean draw below it leaves room for what boards average
-TICK_S = 0.1  # longest time between two refreshes of an energy counter (NVML: every 20 to 100 ms)
+UNBOUND = 0.9  # share of the lowest limit: boards average their draw, so a mean below it is needed
 
 
 class NextLimit(NamedTuple):
-    """The limit to train at now [W]. ``confirming``: every limit needed is measured, but the best one is in doubt."""
+    """The limit to train at now [W].
+
+    ``confirming``: every limit needed is measured, but the best one is in doubt.
+    """
 
     limit_w: float
     confirming: bool = False
@@ -51,30 +55,40 @@ class LimitMeasurement:
         """Add one piece; one without samples or time is left out."""
         if piece.samples <= 0 or piece.time_s <= 0:
             return
-        t, rate_j, rate_s = piece.time_s, piece.energy_j / piece.samples, piece.time_s / piece.samples
-        self.samples, self.steps, self.pieces = self.samples + piece.samples, self.steps + piece.steps, self.pieces + 1
-        self.energy_j, self.time_s = self.energy_j + piece.energy_j, self.time_s + t
+        t = piece.time_s
+        rate_j = piece.energy_j / piece.samples
+        rate_s = piece.time_s / piece.samples
+        self.samples += piece.samples
+        self.steps += piece.steps
+        self.pieces += 1
+        self.energy_j += piece.energy_j
+        self.time_s += t
         self.inverse_s += 1 / t
-        self.j, self.jj = self.j + t * rate_j, self.jj + t * rate_j**2
-        self.s, self.ss = self.s + t * rate_s, self.ss + t * rate_s**2
+        self.j += t * rate_j
+        self.jj += t * rate_j**2
+        self.s += t * rate_s
+        self.ss += t * rate_s**2
 
     @property
     def rate(self) -> Rate:
         """(J, s) per sample."""
-        return self.energy_j / self.samples, self.time_s / self.samples
+        return Rate(self.energy_j / self.samples, self.time_s / self.samples)
 
     def squares(self, *, ticks: bool = False) -> tuple[float, float]:
-        """Relative squared deviations [s] of the pieces' J and s per sample from their means; 0 of one piece.
+        """Relative squared deviations [s] of the pieces' J and s per sample from their means; 0 of
+        one piece.
 
-        A GPU's energy counter advances in ticks, so a tick may fall into one window or the next. That spread says
-        nothing about the training and cancels out over windows: an upper bound of it is subtracted.
+        A GPU's energy counter advances in ticks, so a tick may fall into one window or the next.
+        That spread says nothing about the training and cancels out over windows: an upper bound of
+        it is subtracted.
 
         :param ticks: leave it in: the squares are then never too small.
         """
         if self.pieces < 2:
             return 0.0, 0.0
         free = self.pieces - 1
-        most = 1 + 2 * math.sqrt(2 / free)  # how far the squares of so few pieces scatter themselves
+        # how far the squares of so few pieces scatter themselves
+        most = 1 + 2 * math.sqrt(2 / free)
         tick_squares = 0.0 if ticks else most * TICK_S**2 / 6 * self.inverse_s * free / self.pieces
         squares_j = self.jj * self.time_s / self.j**2 - 1 if self.j > 0 else 0.0
         squares_s = self.ss * self.time_s / self.s**2 - 1
@@ -100,58 +114,68 @@ class Search:
         limits_w = sorted(set(self.limits_w), reverse=True)
         whole = self.whole(measured)
         rivals = self._rivals(whole)
+        # from the top: the training is slowed down by no limit that is no use
         for limit_w in coarse(limits_w):
             if limit_w not in whole or self._too_wide(whole, limit_w):
                 return NextLimit(limit_w)
-        if not rivals:
-            return None
         for limit_w in whole:
             if self._too_wide(whole, limit_w):
                 return NextLimit(limit_w)
         in_doubt = 8  # windows of a limit in doubt before the grid around the best one is refined
-        again = self._least_measured(whole, rivals, in_doubt)
-        if again is not None:
-            return NextLimit(again)
-        beside = self._beside_best(limits_w, whole)
-        if beside is not None:
-            return NextLimit(beside)
-        again = self._least_measured(whole, rivals, MOST)
-        return None if again is None else NextLimit(again, confirming=True)
+        needed_w = self._least_measured(whole, rivals, in_doubt)
+        if needed_w is None:
+            needed_w = self._beside_best(limits_w, whole)
+        if needed_w is not None:
+            return NextLimit(needed_w)
+        again_w = self._least_measured(whole, rivals, MOST)
+        if again_w is None:
+            return None
+        return NextLimit(again_w, confirming=True)
 
     def unbound_w(self, measured: Mapping[float, LimitMeasurement]) -> float | None:
-        """Mean draw [W] of a training that no limit holds back, by its first window; None where one may.
+        """Mean draw [W] of a training that no limit holds back, by its first window; None if one
+        may.
 
-        Only the highest limit is measured then: what differs below it would be noise.
+        Only the highest limit is measured then: differences below it would be noise.
         """
-        if len(self.limits_w) < 2 or list(whole := self.whole(measured)) != [max(self.limits_w)]:
+        if len(self.limits_w) < 2:
+            return None
+        whole = self.whole(measured)
+        if list(whole) != [max(self.limits_w)]:
             return None
         (one,) = whole.values()
         draw_w = one.energy_j / one.time_s
-        return draw_w if draw_w < UNBOUND * min(self.limits_w) else None
+        if draw_w < UNBOUND * min(self.limits_w):
+            return draw_w
+        return None
 
     def whole(self, measured: Mapping[float, LimitMeasurement]) -> dict[float, LimitMeasurement]:
         """Limits with at least one whole window, highest first."""
-        return {
-            w: measured[w]
-            for w in sorted(measured, reverse=True)
-            if w in self.limits_w
-            and self._windows(measured[w]) >= 1
-            and (measured[w].energy_j > 0 or self.weights.fastest)
-        }
+        limits_w = sorted(set(self.limits_w).intersection(measured), reverse=True)
+        return {w: measured[w] for w in limits_w if self._is_whole(measured[w])}
 
     def best_w(self, measured: Mapping[float, LimitMeasurement]) -> float | None:
-        """The best limit of those with a whole window, else of those with any sample [W]; None before the first."""
-        return self._best(self.whole(measured) or {w: one for w, one in measured.items() if one.samples})
+        """The best limit of those with a whole window, else of those with any sample [W]; None
+        before the first.
+        """
+        whole = self.whole(measured)
+        if whole:
+            return self._best(whole)
+        return self._best({w: one for w, one in measured.items() if one.samples})
 
-    def surely_better(self, measured: Mapping[float, LimitMeasurement], limit_w: float, than_w: float) -> bool:
-        """Whether one limit is better than another one by more than noise and by more than matters."""
+    def surely_better(
+        self, measured: Mapping[float, LimitMeasurement], limit_w: float, than_w: float
+    ) -> bool:
+        """Whether a limit is better than another one by more than noise and than matters."""
         whole = self.whole(measured)
         if limit_w not in whole or than_w not in whole:
             return False
         least = max(DOUBT * self._error(whole, limit_w, than_w), ENOUGH)
         return self._excess(whole, than_w, limit_w) > least
 
-    def noise(self, whole: Mapping[float, LimitMeasurement], *, ticks: bool = False) -> tuple[float, float]:
+    def noise(
+        self, whole: Mapping[float, LimitMeasurement], *, ticks: bool = False
+    ) -> tuple[float, float]:
         """Relative standard deviations of J and s per sample over 1 s, pooled over all limits.
 
         :param ticks: count those of the energy counter as noise (:meth:`LimitMeasurement.squares`).
@@ -161,49 +185,67 @@ class Search:
         if free < 1:
             return least, least
         squares = [one.squares(ticks=ticks) for one in whole.values()]
-        sd_j, sd_s = (math.sqrt(math.fsum(each) / free) for each in zip(*squares, strict=True))
+        sd_j, sd_s = (math.sqrt(math.fsum(column) / free) for column in zip(*squares, strict=True))
         return max(sd_j, least), max(sd_s, least)
 
     # ------------------------------------------------------------------ inside
     def _windows(self, one: LimitMeasurement) -> float:
         return min(one.time_s / self.window_s, one.steps / self.window_steps) + 1e-9
 
+    def _is_whole(self, one: LimitMeasurement) -> bool:
+        has_cost = one.energy_j > 0 or self.weights.fastest
+        return has_cost and self._windows(one) >= 1
+
     def _best(self, measured: Mapping[float, LimitMeasurement]) -> float | None:
         return self.weights.best_w({w: one.rate for w, one in measured.items()})
 
     def _too_wide(self, whole: Mapping[float, LimitMeasurement], limit_w: float) -> bool:
-        """Whether to go on at this limit: its confidence interval is too wide, and it is not clearly worse."""
+        """Whether to go on at this limit: its confidence interval is too wide, and it is not
+        clearly worse.
+        """
         one = whole[limit_w]
-        free, half_width = one.pieces - 1, 0.0  # of the 95 % interval of J or s per sample, the wider one [relative]
+        # of the 95 % interval of J or s per sample, the wider one [relative]
+        free = one.pieces - 1
+        half_width = 0.0
         if free >= 2:  # about Student's t
             half_width = 1.96 * (1 + 1.5 / free) * math.sqrt(max(one.squares()) / free / one.time_s)
         longest = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
         if half_width <= HALF_WIDTH or self._windows(one) >= longest:
             return False
         best_w = self._best(whole)
-        clearly = 3.0  # standard deviations by which a limit must be worse than the best to be left alone
-        return best_w is None or self._excess(whole, limit_w, best_w) <= clearly * self._error(whole, limit_w, best_w)
+        # standard deviations by which a limit must be worse than the best to be left alone
+        clearly = 3.0
+        return best_w is None or self._excess(whole, limit_w, best_w) <= clearly * self._error(
+            whole, limit_w, best_w
+        )
 
     def _rivals(self, whole: Mapping[float, LimitMeasurement]) -> set[float]:
         """The best limit, and those that may be better by more than matters, given the noise."""
         best_w = self._best(whole)
         if best_w is None:
             return set()
-        top_w, (_, sd_s), doubt = max(whole), self.noise(whole), dict[float, float]()
-        for w, one in whole.items():  # how much longer or shorter a sample may take than at the highest limit
+        top_w = max(whole)
+        _, sd_s = self.noise(whole)
+        doubt: dict[float, float] = {}
+        # how much longer or shorter a sample may take than at the highest limit
+        for w, one in whole.items():
             off = DOUBT * sd_s * math.sqrt(1 / one.time_s + 1 / whole[top_w].time_s)
             doubt[w] = off if off > ENOUGH else 0.0
         rates = {w: one.rate for w, one in whole.items()}
         most = permitted(rates, self.weights.slowdown, doubt)
         least = permitted(rates, self.weights.slowdown, {w: -d for w, d in doubt.items()})
-        rivals = {
-            w
-            for w in most
-            if w == best_w or DOUBT * self._error(whole, w, best_w) - self._excess(whole, w, best_w) > ENOUGH
-        }
-        return rivals if rivals <= set(least) else rivals | {top_w}  # its time decides what is permitted
+        rivals = {best_w} & set(most)
+        for w in most:
+            if DOUBT * self._error(whole, w, best_w) - self._excess(whole, w, best_w) > ENOUGH:
+                rivals.add(w)
+        # its time decides what is permitted
+        if rivals <= set(least):
+            return rivals
+        return rivals | {top_w}
 
-    def _excess(self, whole: Mapping[float, LimitMeasurement], limit_w: float, best_w: float) -> float:
+    def _excess(
+        self, whole: Mapping[float, LimitMeasurement], limit_w: float, best_w: float
+    ) -> float:
         """By how much a limit is worse than the best one [relative]."""
         cost = self.weights.cost
         return cost(*whole[limit_w].rate) / cost(*whole[best_w].rate) - 1
@@ -216,21 +258,25 @@ class Search:
         for one in (whole[w] for w in limits_w):
             share = 0.0  # of energy in the cost
             if not weights.fastest:
-                share = weights.eta * one.rate[0] / weights.cost(*one.rate)
+                share = weights.eta * one.rate.energy_j / weights.cost(*one.rate)
             variance += ((share * sd_j) ** 2 + ((1 - share) * sd_s) ** 2) / one.time_s
         return math.sqrt(variance)
 
     def _least_measured(
         self, whole: Mapping[float, LimitMeasurement], rivals: set[float], windows: int
     ) -> float | None:
-        """The rival with the fewest whole windows, below ``windows``; one with an unfinished window comes first."""
+        """The rival with the fewest whole windows, below ``windows``; one with an unfinished window
+        comes first.
+        """
         if len(rivals) < 2:
             return None
         done = {w: self._windows(whole[w]) for w in rivals}
         waiting = [w for w in rivals if done[w] < windows]
         return min(waiting, key=lambda w: (int(done[w]), int(done[w]) - done[w], -w), default=None)
 
-    def _beside_best(self, limits_w: Sequence[float], whole: Mapping[float, LimitMeasurement]) -> float | None:
+    def _beside_best(
+        self, limits_w: Sequence[float], whole: Mapping[float, LimitMeasurement]
+    ) -> float | None:
         """A limit half way between the best and the next one measured, on the better side first."""
         best_w = self._best(whole)
         if best_w is None:
@@ -245,7 +291,9 @@ class Search:
                 inside = 0 <= end < len(limits_w)
                 far = self.weights.cost(*whole[limits_w[end]].rate) if inside else math.inf
                 gaps.append((far, limits_w[at + step * (abs(end - at) // 2)]))
-        return min(gaps)[1] if gaps else None
+        if gaps:
+            return min(gaps)[1]
+        return None
 
 
 def by_limit(samples: Iterable[ProfileSample]) -> dict[float, LimitMeasurement]:
@@ -257,7 +305,9 @@ def by_limit(samples: Iterable[ProfileSample]) -> dict[float, LimitMeasurement]:
 
 
 def coarse(limits_w: Sequence[float]) -> list[float]:
-    """Limits of the coarse walk, highest first: every second one, about six of a long grid, and mostly the lowest."""
+    """Limits of the coarse walk, highest first: every second one, about six of a long grid, and
+    mostly the lowest.
+    """
     parts = 5  # into which the coarse walk divides a long grid
     stride = max(2, round((len(limits_w) - 1) / parts))
     chosen = list(limits_w[::stride])

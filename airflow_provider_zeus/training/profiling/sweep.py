@@ -1,4 +1,6 @@
-"""Profiles a training: measures a window at each power limit, sets the best one, and checks that the profile holds."""
+"""Profiles a training: measures a window at each power limit, sets the best one, and checks that
+the profile holds.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,12 @@ from collections import deque
 from collections.abc import Callable
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.cost import Rate
 from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.power.limits.sidecar_server import same_w
+from airflow_provider_zeus.power.limits.limit_format import same_w
 from airflow_provider_zeus.power.meter import PacedReader, Reading, Span
 from airflow_provider_zeus.training.profiling.measurement_windows import (
     MAX_DIFFERENCE,
@@ -29,15 +32,15 @@ _MAX_FAILURES = 3  # pieces without energy after which profiling stops and the l
 class Sweep:
     """Profiling within one attempt.
 
-    :param limits: None where limits are not to be set; nothing is profiled then.
+    :param limits: if it sets none, nothing is profiled.
     :param observe: when the profile is complete, set the limit found instead of the best one.
-    :param conditions: what the best limit depends on now besides the profile.
+    :param conditions: the conditions of the best limit now, besides the profile.
     """
 
     def __init__(
         self,
         device: Device,
-        limits: LimitControl | None,
+        limits: LimitControl,
         profiler: Profiler,
         *,
         observe: bool,
@@ -45,14 +48,22 @@ class Sweep:
     ) -> None:
         self.active = False  # profiling now
         self.pace = PacedReader(device)
-        self._cut_off = 0  # pieces in a row that ended where the device could not be read
+        self._cut_off = 0  # pieces in a row that ended if the device could not be read
         self.measured: list[ProfileSample] = []
         self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
-        self._device, self._limits, self.profiler, self._observe = device, limits, profiler, observe
-        self._read_conditions, self._conditions = conditions, Conditions()
+        self._device = device
+        self._limits = limits
+        self.profiler = profiler
+        self._observe = observe
+        self._read_conditions = conditions
+        self._conditions = Conditions()
         self._before_w: float | None = None  # the limit chosen before ``_conditions`` was read
-        self.windows = MeasurementWindows(device, profiler.batch_size, profiler.min_s, profiler.min_steps)
-        self.spent, self._spent_samples = Span(), 0  # all of profiling, settling included
+        self.windows = MeasurementWindows(
+            device, profiler.batch_size, profiler.min_s, profiler.min_steps
+        )
+        # all of profiling, settling included
+        self.spent = Span()
+        self._spent_samples = 0
         self._since_samples = 0  # samples trained when the open part of ``_spent`` began
         self._why_said = False
         self._drift = DriftDetector(profiler.min_s, profiler.window_samples)
@@ -61,13 +72,16 @@ class Sweep:
 
     # ------------------------------------------------------------------ edges
     def start(self, reading: Reading, samples: int) -> None:
-        """Begin training steps, when ``samples`` were trained in all. Waits that are over begin the profile anew."""
-        if self._waited and not self.profiler.waits and not any(sample.is_mark for sample in self.measured):
-            self._forget()
+        """Begin training steps, when ``samples`` were trained in all.
+
+        Waits that are over begin the profile anew.
+        """
+        if self._waited and not self.profiler.waits:
+            self._forget_waits()
         self._waited = bool(self.profiler.waits)
         self._detects_drift = self._detects_drift and self._may_set
         self._know_slow()
-        if self._may_set and self.profiler.next_limit_w is not None:
+        if self._has_next:
             self._start_profiling(reading, samples)
         else:
             self._set_chosen()
@@ -75,28 +89,36 @@ class Sweep:
     def stop(self, reading: Reading, samples: int, *, bare: bool = False) -> None:
         """End training steps. The unfinished piece goes on in the next epoch.
 
-        :param bare: the end was not announced; it may lie before ``reading``, which then does not count for drift.
+        :param bare: the end was not announced; it may lie before ``reading``, which then does not
+            count for drift.
         """
-        if self.active:
-            if reading.left_out and self.windows.is_open:
-                self._cut_off += 1
-                self.windows.drop()
-                if self._cut_off >= _MAX_FAILURES:
-                    self.profiler.know(slow=f"power limits are not profiled: {reading.why}, and an epoch is short")
-            self.windows.pause(reading, samples)
-            self._stop_profiling(reading, samples)
-        elif bare:
-            self._drift.pause()
-        else:
-            self.check_drift(reading, samples, pauses=True)
+        if not self.active:
+            if bare:
+                self._drift.pause()
+            else:
+                self.check_drift(reading, samples, pauses=True)
+            return
+        if reading.left_out and self.windows.is_open:
+            self._cut_off += 1
+            self.windows.drop()
+            if self._cut_off >= _MAX_FAILURES:
+                self.profiler.know(
+                    slow=f"power limits are not profiled: {reading.why}, and an epoch is short"
+                )
+        self.windows.pause(reading, samples)
+        self._stop_profiling(reading, samples)
 
     def edge_due(self, now_s: float) -> bool:
         """Count a step; return whether an edge of a piece is due, and may be read."""
-        return self.windows.edge_due(now_s) and (self.windows.is_open or self.pace.may("energy_j", "clocks"))
+        if not self.windows.edge_due(now_s):
+            return False
+        return self.windows.is_open or self.pace.may("energy_j", "clocks")
 
     @property
     def drift_check_pending(self) -> bool:
-        """Whether training at the chosen limit is to be compared with the profile from the next step on."""
+        """Whether training at the chosen limit is to be compared with the profile from the next
+        step on.
+        """
         return self._detects_drift and not self.active and not self._drift.is_open
 
     def pass_edge(self, reading: Reading, samples: int) -> bool:
@@ -104,40 +126,42 @@ class Sweep:
 
         Returns whether the profile has become complete.
         """
-        windows, was_open = self.windows, self.windows.is_open
-        if was_open:
-            windows.close(reading, samples)
-        if not was_open or not windows.counter_moved:
+        windows = self.windows
+        if not windows.is_open:
+            windows.open(reading, samples)
+            return False
+        windows.close(reading, samples)
+        if not windows.counter_moved:  # the tick comes later: the piece goes on until then
             windows.open(reading, samples)
             return False
         self._cut_off = 0
         before_w = windows.limit_w
-        if before_w == (top_w := max(self.profiler.limits_w, default=0.0)):
-            # what was seen of the cap at the highest limit, before the next limit is decided
-            seen = windows.cap.at[top_w]
-            self.profiler.know(cap=(seen.share, seen.why_locked(self._device.busy())))
+        if before_w == self.profiler.top_w:
+            # before the next limit is decided: none is measured if the highest one never binds
+            cap = windows.cap.at[before_w]
+            self.profiler.know(cap=(cap.share, cap.why_locked(self._device.busy())))
         self.keep(at_end=False)
         self._know_slow()
         next_w = self.profiler.next_limit_w
-        if self._may_set and next_w is not None:
-            if next_w == before_w and self._in_force(next_w):
-                windows.open(reading, samples)
-            else:
-                self._set_next(reading, samples)
-            return False
-        self._stop_profiling(reading, samples)
-        self._set_chosen()
-        self._log_result()
-        return next_w is None
+        if not self._has_next:
+            self._stop_profiling(reading, samples)
+            self._set_chosen()
+            self._log_result()
+            return next_w is None
+        if next_w == before_w and self._in_force(next_w):
+            windows.open(reading, samples)
+        else:
+            self._set_next(reading, samples)
+        return False
 
     def keep_found(self) -> None:
         """Train on at the limit found: noise does not tell the best one from it."""
         self._observe = True
-        if self._limits is not None and self._limits.can_set and self._limits.found_w is not None:
-            self._limits.set_w(self._limits.found_w)
+        self._set_found()
 
     def check_drift(self, reading: Reading, samples: int, *, pauses: bool = False) -> None:
-        """Compare training at the chosen limit with the profile; where it drifted, measure it again, once per attempt.
+        """Compare training at the chosen limit with the profile; if it drifted, measure it again,
+        once per attempt.
 
         :param pauses: training steps end here.
         """
@@ -148,30 +172,42 @@ class Sweep:
             return
         if self.profiler.slow and not pauses:
             self._know_slow()
-            if self._may_set and self.profiler.next_limit_w is not None:  # the driver answers faster now
+            if self._has_next:  # the driver answers faster now
                 self._start_profiling(reading, samples)
                 return
-        chosen_w = self._chosen_w
-        rates = self.profiler.rates_at(self.profiler.best_w if self.profiler.why_none else chosen_w)
-        if self.active or not self._detects_drift or rates is None or not self._in_force(chosen_w):
+        rate = self._rate_to_compare()
+        if rate is None:
             return
-        if not self._drift.drifted(reading, samples, rates[0], pauses=pauses):
+        if not self._drift.drifted(reading, samples, rate.energy_j, pauses=pauses):
             return
         log.warning(
-            "Zeus: a %s %s no longer draws the %.3g J of its power profile, by over %.0f %%: the profile is measured "
-            "again.",
+            "Zeus: a %s %s no longer draws the %.3g J of its power profile, by over %.0f %%: the "
+            "profile is measured again.",
             self.profiler.unit,
             self.profiler.of,
-            rates[0],
+            rate.energy_j,
             100 * MAX_DIFFERENCE,
         )
-        self._detects_drift = False
+        self._detects_drift = False  # once: a load that changes for good has no lasting profile
         self._forget()
         if not pauses:
             self._start_profiling(reading, samples)
 
+    def _rate_to_compare(self) -> Rate | None:
+        """The profile's rate of the training now; None if it is not compared with the profile."""
+        chosen_w = self._chosen_w
+        is_compared = self._detects_drift and not self.active
+        if not is_compared or not self._in_force(chosen_w):
+            return None
+        if self.profiler.why_none:  # the limit found is in force, and no limit binds
+            chosen_w = self.profiler.best_w
+        return self.profiler.rate_at(chosen_w)
+
     def keep(self, *, at_end: bool = True) -> None:
-        """Add the finished pieces to the profile. ``at_end`` of the attempt a part of a piece counts too."""
+        """Add the finished pieces to the profile.
+
+        ``at_end`` of the attempt a part of a piece counts too.
+        """
         if self.windows.limit_w is not None:
             self._device.limit_w()  # another process may have changed it
         if not self._in_force(self.windows.limit_w):
@@ -183,28 +219,43 @@ class Sweep:
 
     # ------------------------------------------------------------------ figures
     def take_unsent(self) -> tuple[ProfileSample, ...]:
-        """Return the samples since the last call, added up, behind the mark of a reset. Any thread may call."""
+        """Return the samples since the last call, added up, behind the mark of a reset.
+
+        Any thread may call.
+        """
         return summed_with_marks(drain(self.unsent))
 
     def excess(self, samples: int) -> tuple[float | None, float | None]:
-        """(J, s) that profiling spent beyond the same samples at the chosen limit; 0 where nothing was profiled."""
-        profiled = self._spent_samples + (samples - self._since_samples if self.active else 0)
+        """(J, s) that profiling spent beyond the same samples at the chosen limit; 0 if nothing was
+        profiled.
+        """
+        profiled = self._spent_samples
+        if self.active:
+            profiled += samples - self._since_samples
         if profiled == 0:
             return 0.0, 0.0
-        rates = self.profiler.rates_at(self._usual_w)
-        if rates is None:
+        rate = self.profiler.rate_at(self._usual_w)
+        if rate is None:
             return None, None
-        spent_j = self.spent.energy_j
-        return None if spent_j is None else spent_j - profiled * rates[0], self.spent.time_s - profiled * rates[1]
+        excess_s = self.spent.time_s - profiled * rate.time_s
+        if self.spent.energy_j is None:
+            return None, excess_s
+        return self.spent.energy_j - profiled * rate.energy_j, excess_s
 
     def cost_per_sample(self) -> float | None:
-        """Cost of a sample at the chosen limit [J]; None until every limit that had to be is measured."""
-        rates = self.profiler.rates_at(self._usual_w) if self.profiler.walked and self._may_set else None
-        return self.profiler.weights.cost(*rates) if rates else None
+        """Cost of a sample at the chosen limit [J]; None until every limit that had to be is
+        measured.
+        """
+        if not self.profiler.walked or not self._may_set:
+            return None
+        rate = self.profiler.rate_at(self._usual_w)
+        if rate is None:
+            return None
+        return self.profiler.weights.cost(*rate)
 
     def missed_saving(self, samples: int) -> MissedSaving | None:
-        """In mode ``observe``: what training saves at the best limit; None before the first of these samples, and where
-        it is not known.
+        """In mode ``observe``: the saving at the best limit; None before the first of these
+        samples, and if it is not known.
         """
         if not self._observe or samples <= 0:
             return None
@@ -213,25 +264,33 @@ class Sweep:
     # ------------------------------------------------------------------ inside
     @property
     def _may_set(self) -> bool:
-        return self._limits is not None and self._limits.can_set and self.windows.failures < _MAX_FAILURES
+        return self._limits.can_set and self.windows.failures < _MAX_FAILURES
+
+    @property
+    def _has_next(self) -> bool:
+        """Whether a limit is to be measured next, and may be set."""
+        return self._may_set and self.profiler.next_limit_w is not None
 
     @property
     def _usual_w(self) -> float | None:
-        """The limit without a signal: what the policy's EpochCost is of."""
-        return self._limits.found_w if self._observe and self._limits else self.profiler.best_w
+        """The limit without a signal: that of the policy's EpochCost."""
+        if self._observe:
+            return self._limits.found_w
+        return self.profiler.best_w
 
     @property
     def _chosen_w(self) -> float | None:
-        """The limit to train at now, where nothing is profiled."""
-        if self.profiler.why_none and self._limits:
+        """The limit to train at now, if nothing is profiled."""
+        if self.profiler.why_none:
             return self._limits.found_w
         if self._observe or self._conditions == Conditions():
             return self._usual_w
         return self.profiler.best_w_at(self._conditions, self._before_w)
 
     def _follow(self) -> None:
-        """Where another limit has become the best one, by a signal or for want of time, set it."""
-        before_w = self._before_w = self._chosen_w
+        """If another limit has become the best one, by a signal or for want of time, set it."""
+        before_w = self._chosen_w
+        self._before_w = before_w
         self._conditions = self._read_conditions()
         if self.pace.saves_up and not self.active:
             self._set_chosen()
@@ -240,13 +299,18 @@ class Sweep:
         self._drift.restart()
         self._set_chosen()
         ratio, slowdown = self._conditions
-        time = "" if slowdown is None else f"; the rest may take {slowdown:.2f} x as long as at the highest limit"
-        signal = "" if ratio == 1 else f"; the followed signal is at {ratio:.2f} x its mean"
-        log.info("Zeus: %g W is the best limit now%s%s.", self._chosen_w, signal, time)
+        why = ""
+        if ratio != 1:
+            why = f"; the followed signal is at {ratio:.2f} x its mean"
+        if slowdown is not None:
+            why += f"; the rest may take {slowdown:.2f} x as long as at the highest limit"
+        log.info("Zeus: %g W is the best limit now%s.", self._chosen_w, why)
 
     def _in_force(self, limit_w: float | None) -> bool:
         present_w = self._device.seen_limit_w
-        return limit_w is not None and present_w is not None and same_w(limit_w, present_w)
+        if limit_w is None or present_w is None:
+            return False
+        return same_w(limit_w, present_w)
 
     def _start_profiling(self, reading: Reading, samples: int) -> None:
         self.active = True
@@ -262,7 +326,7 @@ class Sweep:
     def _set_next(self, reading: Reading, samples: int) -> None:
         """Set the limit that is to be measured now."""
         limit_w = self.profiler.next_limit_w
-        if limit_w is None or self._limits is None:
+        if limit_w is None:
             return
         if not self._in_force(limit_w):
             if not self._limits.set_w(limit_w):
@@ -272,38 +336,57 @@ class Sweep:
         self.windows.begin(reading, limit_w)
 
     def _set_chosen(self) -> None:
-        """Set the best limit of a complete profile; to observe, or where energy cannot be measured, the limit found."""
+        """Set the best limit of a complete profile; to observe, or if energy cannot be measured,
+        the limit found.
+        """
         self._conditions = self._read_conditions()
-        if self._limits is None:
-            return
-        if (why := self.profiler.why_none) and not self._why_said:
+        if self.profiler.why_none and not self._why_said:
             self._why_said = True
-            log.info("Zeus: %s. No power limit is chosen.", why)
+            log.info("Zeus: %s. No power limit is chosen.", self.profiler.why_none)
         if self.windows.failures >= _MAX_FAILURES:
-            if self._limits.can_set and self._limits.found_w is not None:
-                self._limits.set_w(self._limits.found_w)
-        elif self.profiler.next_limit_w is None and self._may_set and self._chosen_w is not None:
-            self._set(self._limits, self._chosen_w)
+            self._set_found()
+            return
+        chosen_w = self._chosen_w
+        is_complete = self.profiler.next_limit_w is None and self._may_set
+        if is_complete and chosen_w is not None:
+            self._set(chosen_w)
 
-    def _set(self, limits: LimitControl, limit_w: float) -> None:
-        """Set a limit if it is not in force; later, while that takes more than 2 % of the training's time."""
+    def _set_found(self) -> None:
+        """Set the limit found, if limits may be set."""
+        if self._limits.found_w is not None:
+            self._limits.set_w(self._limits.found_w)
+
+    def _set(self, limit_w: float) -> None:
+        """Set a limit if it is not in force; later, while that takes more than 2 % of the
+        training's time.
+        """
+        self.pace.saves_up = False
+        if self._in_force(limit_w):
+            return
+        # with the call that gives it back: that must not be left for want of time
         to_set_and_give_back = 2 * ("limit_w", "set_limit_w")
-        is_due = not self._in_force(limit_w)
-        self.pace.saves_up = is_due and not self.pace.may(*to_set_and_give_back)
-        if is_due and not self.pace.saves_up:
-            limits.set_w(limit_w)
+        self.pace.saves_up = not self.pace.may(*to_set_and_give_back)
+        if not self.pace.saves_up:
+            self._limits.set_w(limit_w)
 
     def _know_slow(self) -> None:
-        """Where a limit is to be measured next, and reading a window takes too long, none is, for now."""
+        """While reading a window takes too long, no limit is measured next."""
         if self._cut_off >= _MAX_FAILURES:
             return
         if self.profiler.slow:
             self.profiler.know(slow="")
-        if self._may_set and self.profiler.next_limit_w is not None and (why := self.windows.fit()):
-            self.profiler.know(slow=why)
+        if self._has_next:
+            why = self.windows.fit()
+            if why:
+                self.profiler.know(slow=why)
+
+    def _forget_waits(self) -> None:
+        """Begin the profile anew after waits, once per attempt."""
+        if not any(sample.is_mark for sample in self.measured):
+            self._forget()
 
     def _forget(self) -> None:
-        """Begin the profile anew, with what was seen of the cap."""
+        """Begin the profile anew, and the watch of the cap with it."""
         self._record(self.profiler.reset())
         self.windows.cap = CapWatch(self._device)
         self.windows.drop()
@@ -315,24 +398,32 @@ class Sweep:
 
     def _log_result(self) -> None:
         profiler = self.profiler
+        best = profiler.rate_at(profiler.best_w)
+        first_w = profiler.limits_w[0]
+        first = profiler.rate_at(first_w)
         if self.windows.failures >= _MAX_FAILURES:
-            log.warning("Zeus gives up profiling: the energy counter of this device does not move or cannot be read.")
+            log.warning(
+                "Zeus gives up profiling: the energy counter of this device does not move or "
+                "cannot be read."
+            )
             return
         if profiler.why_none:
             return
-        best_w, first_w = profiler.best_w, profiler.limits_w[0]
-        best, first = profiler.rates_at(best_w), profiler.rates_at(first_w)
         if best is None or first is None:
             return
+        remark = ""
+        if self._observe:
+            remark = " The limit found is set again: mode is 'observe'."
         log.info(
-            "Zeus power profile %s: %g W is best; per %s %+.1f %% energy, %+.1f %% time against %g W.%s",
+            "Zeus power profile %s: %g W is best; per %s %+.1f %% energy, %+.1f %% time against %g "
+            "W.%s",
             profiler.of,
-            best_w,
+            profiler.best_w,
             profiler.unit,
-            100 * (best[0] / first[0] - 1),
-            100 * (best[1] / first[1] - 1),
+            100 * (best.energy_j / first.energy_j - 1),
+            100 * (best.time_s / first.time_s - 1),
             first_w,
-            " The limit found is set again: mode is 'observe'." if self._observe else "",
+            remark,
         )
 
 

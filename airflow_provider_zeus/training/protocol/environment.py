@@ -1,15 +1,22 @@
-"""Environment variables of a process that is started with a plan: where the plan is and where its result goes.
+"""Environment variables of a process that is started with a plan: the places of the plan and of
+its result.
 
 - ``ZEUS_PLAN``: the plan's path, or its JSON.
-- ``ZEUS_RESULT``: a file to which the result's lines are appended. In a folder (a path that ends in ``/``, or an
-  existing folder) each start writes a new file, so no line is lost when a process dies.
-- ``ZEUS_XCOM``: where the result is written as one JSON document for the task's XCom when the training ends; by
-  default ``/airflow/xcom/return.json`` where that folder exists, as in a pod whose XCom Airflow collects.
-- ``ZEUS_BATCH_SIZE``: batch size of the plan's first attempt, for a process that does not import this package.
-- ``ZEUS_START``: start of that attempt, ``cold``, ``shrunk`` or ``warm``, where the job chooses starts.
+- ``ZEUS_RESULT``: a file to which the result's lines are appended. In a folder (a path that ends in
+  ``/``, or an existing folder) each start writes a new file, so no line is lost when a process
+  dies.
+- ``ZEUS_XCOM``: file to which the result is written as one JSON document for XCom when the
+  training ends; by default ``/airflow/xcom/return.json`` if that folder exists, as in a pod whose
+  XCom Airflow collects.
+- ``ZEUS_BATCH_SIZE``: batch size of the plan's first attempt, for a process that does not import
+  this package.
+- ``ZEUS_START``: start of that attempt, ``cold``, ``shrunk`` or ``warm``, if the job chooses
+  starts.
 - ``ZEUS_TRY``: number of the task's try that started the process.
-- ``ZEUS_ATTEMPT_ROOT``: ``[zeus] attempt_root`` of the host that trains, if it differs from the plan's.
-- ``ZEUS_POWER_SOCKET``: ``[zeus] power_socket`` of the host that trains, if it differs from the plan's.
+- ``ZEUS_ATTEMPT_ROOT``: ``[zeus] attempt_root`` of the host that trains, if it differs from the
+  plan's.
+- ``ZEUS_POWER_SOCKET``: ``[zeus] power_socket`` of the host that trains, if it differs from the
+  plan's.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
@@ -30,13 +37,23 @@ from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter, Sink, folded, log_costs
+from airflow_provider_zeus.training.protocol.events import (
+    ResultLine,
+    ResultWriter,
+    Sink,
+    folded,
+    log_costs,
+)
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, write_whole
 
-PLAN, RESULT, XCOM, TRY = "ZEUS_PLAN", "ZEUS_RESULT", "ZEUS_XCOM", "ZEUS_TRY"
-BATCH_SIZE, START = "ZEUS_BATCH_SIZE", "ZEUS_START"
+PLAN = "ZEUS_PLAN"
+RESULT = "ZEUS_RESULT"
+XCOM = "ZEUS_XCOM"
+TRY = "ZEUS_TRY"
+BATCH_SIZE = "ZEUS_BATCH_SIZE"
+START = "ZEUS_START"
 
 _POD_XCOM = Path("/airflow/xcom/return.json")
 
@@ -44,81 +61,120 @@ log = guarded_log(__name__)
 
 
 def plan_of(environ: Mapping[str, str]) -> Plan:
-    """Read the plan. Raises JobSpecError: none is given, it cannot be read, it has another version."""
+    """Read the plan.
+
+    Raises JobSpecError: none is given, it cannot be read, it has another version.
+    """
     plan = environ.get(PLAN, "")
     if not plan:
         raise JobSpecError.of(
             PLAN,
             None,
             "is not set: this process was not started with a plan",
-            "start it by its task, such as a ZeusCommandOperator: to try it out, `airflow dags test DAG_ID`",
+            "start it by its task, such as a ZeusCommandOperator: to try it out, `airflow dags "
+            "test DAG_ID`",
         )
-    return Plan.from_json(plan) if plan.lstrip().startswith("{") else Plan.read(Path(plan))
+    if plan.lstrip().startswith("{"):
+        return Plan.from_json(plan)
+    return Plan.read(Path(plan))
 
 
 def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) -> Device:
     """Open the device that a plan's job measures. Raises JobSpecError for an unknown one."""
     if not ranks.measures:
-        return NoneDevice(plan.job.max_power_w, why="the first process of this host measures it for all")
+        return NoneDevice(
+            plan.job.max_power_w, why="the first process of this host measures it for all"
+        )
     host = replace(plan, power_socket=os.environ.get("ZEUS_POWER_SOCKET", plan.power_socket))
     shared = {"processes": ranks.local_size, "hosts": ranks.hosts}
     return device_of(plan.job, state_dir, host, gpus_held=plan.gpus_held, **shared)
 
 
 def limits_of_plan(plan: Plan, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
-    """The control of that device's power limits, not yet entered; None where this process sets no limits."""
-    if not plan.job.tries_limits or ranks.rank or device.limit_range() is None:
+    """The control of that device's power limits, not yet entered; None if this process sets no
+    limits.
+    """
+    if ranks.rank or not plan.job.tries_limits:
+        return None
+    if device.limit_range() is None:
         return None
     if ranks.hosts > 1:
-        log.warning("Zeus sets no power limits: this training runs on %d hosts; they are measured.", ranks.hosts)
+        log.warning(
+            "Zeus sets no power limits: this training runs on %d hosts; they are measured.",
+            ranks.hosts,
+        )
         return None
-    return LimitControl(device, state_dir, found_earlier_w=plan.limits_found_w.get(device.uuid or ""))
+    return LimitControl(
+        device, state_dir, found_earlier_w=plan.limits_found_w.get(device.uuid or "")
+    )
 
 
 def try_of(environ: Mapping[str, str]) -> int | None:
-    """The task's try number; None where it is not set."""
+    """The task's try number; None if it is not set."""
     text = environ.get(TRY, "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    is_number = text.isascii() and text.isdigit()
+    return int(text) if is_number and len(text) < 10 else None
+
+
+def is_retry(try_number: int | None) -> bool:
+    """Whether an earlier try of the task may have trained; None: it is not known."""
+    return try_number is not None and try_number > 1
 
 
 class Results:
     """Sink of a started process: writes its lines to each place that the environment names.
 
-    A place that cannot be written is logged once and left out: the training goes on. What it did not take waits for
-    it, as long as another place takes the lines.
+    A place that cannot be written is logged once and left out: the training goes on. Lines that it
+    did not take wait for it, as long as another place takes them.
 
-    :param ti_id: of the plan, where several processes train: the notes of :class:`OtherRank` are then looked for.
+    :param ti_id: of the plan, if several processes train: the notes of :class:`OtherRank` are then
+        looked for.
     """
 
     def __init__(self, environ: Mapping[str, str], ti_id: str = "") -> None:
-        self._environ, self._ti_id = environ, ti_id
+        self._environ = environ
+        self._ti_id = ti_id
         self._places: list[_Place] = []
         self._document: Document | None = None
-        if result := environ.get(RESULT):
+        result = environ.get(RESULT)
+        if result:
             try:
-                file = Path(result) / f"{uuid4().hex}.jsonl" if _is_folder(result) else Path(result)
+                file = Path(result)
+                if _is_folder(result):
+                    file /= f"{uuid4().hex}.jsonl"
                 self._places.append(_Place(f"{RESULT}={result}", ResultWriter(file)))
             except (OSError, ValueError) as error:
-                log.error("Zeus: %s=%s cannot be written (%s): the cost of this run is lost.", RESULT, result, error)
-        path = Path(environ[XCOM]) if environ.get(XCOM) else _POD_XCOM
-        if environ.get(XCOM) or path.parent.is_dir():
+                log.error(
+                    "Zeus: %s=%s cannot be written (%s): the cost of this run is lost.",
+                    RESULT,
+                    result,
+                    error,
+                )
+        named = environ.get(XCOM)
+        path = Path(named or _POD_XCOM)
+        if named or path.parent.is_dir():
             self._document = Document(path)
             self._places.append(_Place(f"{XCOM}={path}", self._document))
 
     def __call__(self, line: ResultLine) -> None:
-        """Write one line to each place. Raises the first place's error, as OSError, where none took the line."""
+        """Write one line to each place.
+
+        Raises the first place's error, as OSError, if none took the line.
+        """
         line = with_memory_of_others(line, self._environ.get(RESULT), self._ti_id)
-        missed: list[tuple[_Place, Exception]] = []
+        missed: dict[_Place, Exception] = {}
         for place in self._places:
             try:
                 place.take(line)
             except Exception as error:
-                missed.append((place, error))
+                missed[place] = error
+        # one copy is enough: the sender keeps a line only if no place has it
         if missed and len(missed) == len(self._places):
+            first = self._places[0]
             if line.kind == "final":
-                log_costs(missed[0][0].waiting)  # the document, which holds them, is not written
-            raise missed[0][1]
-        for place, problem in missed:
+                log_costs(first.waiting)  # the document, which holds them, is not written
+            raise missed[first]
+        for place, problem in missed.items():
             place.keep(line, problem)
 
     def hand_over(self, value: Any) -> None:
@@ -128,15 +184,19 @@ class Results:
 
 
 class _Place:
-    """A sink, and the lines that it did not take and another place did. They go before the next line."""
+    """A sink, and the lines that it did not take and another place did.
+
+    They go before the next line.
+    """
 
     def __init__(self, name: str, sink: Sink) -> None:
-        self._name, self._sink = name, sink
+        self._name = name
+        self._sink = sink
         self.waiting: list[ResultLine] = []  # not taken yet
         self._failing = False  # the warning is logged once, until the place takes lines again
 
     def take(self, line: ResultLine) -> None:
-        """Write what waits, then the line. Raises what the sink raises."""
+        """Write the lines that wait, then this one. Raises the errors of the sink."""
         while self.waiting:
             self._sink(self.waiting[0])
             self.waiting.pop(0)
@@ -147,53 +207,85 @@ class _Place:
         """Let a line wait that the sink did not take."""
         self.waiting = folded([*self.waiting, line])
         level = logging.DEBUG if self._failing else logging.WARNING
-        log.log(level, "Zeus could not write a %r line to %s (%s); it tries again.", line.kind, self._name, error)
+        log.log(
+            level,
+            "Zeus could not write a %r line to %s (%s); it tries again.",
+            line.kind,
+            self._name,
+            error,
+        )
         self._failing = True
 
 
+@dataclass(frozen=True)
 class OtherRank:
-    """Sink of a process other than rank 0. It drops all lines but the end of an attempt that ran out of memory.
+    """Sink of a process other than rank 0. It drops all lines but the end of an attempt that ran
+    out of memory.
 
-    That line is written to a file beside the result, where rank 0 and the starter of the processes on this host read
-    it. Otherwise rank 0 would only see that a process is gone.
+    That line is written to a file beside the result, which rank 0 and the starter of the processes
+    on this host read. Otherwise rank 0 would only see that a process is gone.
     """
 
-    def __init__(self, environ: Mapping[str, str], ti_id: str, rank: int) -> None:
-        self._result, self._ti_id, self._rank = environ.get(RESULT), ti_id, rank
+    environ: Mapping[str, str]
+    ti_id: str
+    rank: int
 
     def __call__(self, line: ResultLine) -> None:
-        """Write the line of an attempt out of memory. Raises OSError where the file cannot be written."""
-        if self._result and line.kind == "end" and line.observation is not None and line.observation.out_of_memory:
-            note = replace(line, reason=f"rank {self._rank}: {line.reason}", notes={})
-            note = replace(note, observation=Observation(out_of_memory=True), profile=(), points=())
-            folder, name = _note_place(self._result, self._ti_id, line.attempt)
+        """Write the line of an attempt out of memory.
+
+        Raises OSError if the file cannot be written.
+        """
+        result = self.environ.get(RESULT)
+        is_noted = line.kind == "end" and _is_out_of_memory(line)
+        if result and is_noted:
+            note = replace(
+                line,
+                reason=f"rank {self.rank}: {line.reason}",
+                notes={},
+                observation=Observation(out_of_memory=True),
+                profile=(),
+                points=(),
+            )
+            folder, name = _note_place(result, self.ti_id, line.attempt)
             write_whole(folder / name, note.to_json())
 
 
 def with_memory_of_others(line: ResultLine, result: str | None, ti_id: str) -> ResultLine:
-    """Mark the end of a failed attempt as out of memory where another of its processes was; return other lines as is.
+    """Mark the end of a failed attempt as out of memory if another of its processes was; return
+    other lines as is.
 
-    The note of :class:`OtherRank` must be a result line of the same attempt. In a folder of results it must belong to
-    the folder's owner, beside a file to this process's user.
+    The note of :class:`OtherRank` must be a result line of the same attempt. In a folder of results
+    it must belong to the folder's owner, beside a file to this process's user.
     """
-    seen = line.observation
-    if not (result and ti_id and line.kind == "end" and line.state is State.FAILED) or seen is None:
+    observation = line.observation
+    # a line has a state only if it is an end
+    if observation is None or line.state is not State.FAILED:
+        return line
+    if not result or not ti_id:
         return line
     max_note = 2**16  # bytes of the line that another process writes when it is out of memory
     try:
         path, name = _note_place(result, ti_id, line.attempt)
         with opened_folder(path) as folder:
             owner = os.fstat(folder).st_uid if _is_folder(result) else os.geteuid()
-            note = ResultLine.from_json(read_plain(name, max_note, folder=folder, owners={owner}).decode())
+            note = ResultLine.from_json(
+                read_plain(name, max_note, folder=folder, owners={owner}).decode()
+            )
     except (OSError, ValueError):
         return line
-    if note.observation is None or not note.observation.out_of_memory or note.attempt != line.attempt:
+    if note.attempt != line.attempt or not _is_out_of_memory(note):
         return line
-    return replace(line, reason=note.reason, observation=replace(seen, out_of_memory=True))
+    return replace(line, reason=note.reason, observation=replace(observation, out_of_memory=True))
+
+
+def _is_out_of_memory(line: ResultLine) -> bool:
+    return line.observation is not None and bool(line.observation.out_of_memory)
 
 
 class Document:
-    """The result as one JSON document, ``{"zeus": {"lines": [...]}, "value": ...}``, written whole when it is final."""
+    """The result as one JSON document, ``{"zeus": {"lines": [...]}, "value": ...}``, written whole
+    when it is final.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -202,17 +294,24 @@ class Document:
 
     def __call__(self, line: ResultLine) -> None:
         """Keep one line; the final one writes the document. Raises OSError."""
-        self._lines = folded([*self._lines, line])
-        self._lines[-1] = replace(self._lines[-1], points=tuple(thinned(self._lines[-1].points)))
+        *earlier, last = folded([*self._lines, line])
+        self._lines = [*earlier, replace(last, points=tuple(thinned(last.points)))]
         if line.kind == "final":
             self._write()
 
     def hand_over(self, value: Any) -> None:
-        """Write the document again with the function's value. A value that is no JSON is left out, with a warning."""
+        """Write the document again with the function's value.
+
+        A value that is no JSON is left out, with a warning.
+        """
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
-            log.warning("Zeus: the value that the training returned is no JSON (%s): XCom gets null instead.", error)
+            log.warning(
+                "Zeus: the value that the training returned is no JSON (%s): XCom gets null "
+                "instead.",
+                error,
+            )
             return
         self._value = value
         try:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 from uuid import uuid4
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import joined
 from airflow_provider_zeus.model.size_bounds import (
     MOST_SAMPLES,
     bounded_points,
-    thinned,
     truncated,
     truncated_observation,
 )
@@ -33,9 +33,8 @@ from airflow_provider_zeus.model.trial import (
     PowerPoint,
     ProfileSample,
     State,
-    summed_with_marks,
 )
-from airflow_provider_zeus.model.wire import Count, StartId, decode, encode, parse
+from airflow_provider_zeus.model.wire import Count, StartId, decode, encode, parse, without_none
 from airflow_provider_zeus.untrusted_files import open_plain
 
 if TYPE_CHECKING:
@@ -44,9 +43,12 @@ if TYPE_CHECKING:
 SCHEMA = 1
 MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
 MOST_LINES = 500_000  # of a result: a line every 15 s for three months
-ENDED_AT_S = "ended_at_s"  # note of an end: when the attempt ended [s since the epoch], by this host's clock
-AUTHORS = "authors"  # note of a failed end: it was not within an epoch, or is of a kind that no other size would mend
-TOO_FEW = "too_few"  # note of a failed end: the slice has so many samples, fewer than the batch size; 0: not known
+# note of an end: when the attempt ended [s since the epoch], by this host's clock
+ENDED_AT_S = "ended_at_s"
+# note of a failed end: it was not within an epoch, or is of a kind that no other size would mend
+AUTHORS = "authors"
+# note of a failed end: the slice has so many samples, fewer than the batch size; 0: not known
+TOO_FEW = "too_few"
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
 log = guarded_log(__name__)
@@ -56,15 +58,17 @@ log = guarded_log(__name__)
 class ResultLine:
     """One line of a result.
 
-    ``start``: a process took the plan (``start_id`` is random: two starts under one key are two observations).
-    ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples, power points. ``end``: that attempt is
-    over in ``state``. ``final``: ``attempt`` is the kept one, None when no model was kept; nothing follows it.
-    A line has a limited size: texts are cut, only the newest samples stay, points are thinned.
+    ``start``: a process took the plan (``start_id`` is random: two starts under one key are two
+    observations). ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples,
+    power points. ``end``: that attempt is over in ``state``. ``final``: ``attempt`` is the kept
+    one, None when no model was kept; nothing follows it. A line has a limited size: texts are cut,
+    only the newest samples stay, points are thinned.
     """
 
     kind: Kind
     start_id: StartId
-    try_number: Count | None = None  # in ``start``: of the task that started the process, where known
+    # in ``start``: of the task that started the process, if known
+    try_number: Count | None = None
     attempt: Count | None = None  # attempt number under the plan's ti_id
     batch_size: int | None = None
     state: State | None = None
@@ -75,17 +79,23 @@ class ResultLine:
     notes: Mapping[str, float] = field(default_factory=dict)  # in ``end``: further figures
 
     def __post_init__(self) -> None:
-        seen = self.observation
-        object.__setattr__(self, "reason", self.reason and truncated(self.reason))
-        object.__setattr__(self, "observation", None if seen is None else truncated_observation(seen))
+        if self.reason is not None:
+            object.__setattr__(self, "reason", truncated(self.reason))
+        if self.observation is not None:
+            object.__setattr__(self, "observation", truncated_observation(self.observation))
         object.__setattr__(self, "profile", tuple(self.profile[-MOST_SAMPLES:]))
         object.__setattr__(self, "points", bounded_points(self.points))
+
+    @property
+    def start_attempt(self) -> tuple[str, int | None]:
+        """(start id, number) of the attempt."""
+        return self.start_id, self.attempt
 
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
         data = {name: value for name, value in encode(self).items() if value not in (None, [], {})}
         if self.observation is not None:
-            data["observation"] = {name: value for name, value in data["observation"].items() if value is not None}
+            data["observation"] = without_none(data["observation"])
         return json.dumps({"v": SCHEMA, **data}, allow_nan=False)
 
     @classmethod
@@ -100,7 +110,9 @@ class ResultLine:
         try:
             data = parse(text, SCHEMA)
             notes = list(data.get("notes", {}).items())[:most_notes]
-            line = decode(cls, {**data, "notes": {truncated(name): float(value) for name, value in notes}})
+            line = decode(
+                cls, {**data, "notes": {truncated(name): float(value) for name, value in notes}}
+            )
             if line.state is State.RUNNING:
                 raise ValueError("running does not end an attempt")
             return line
@@ -111,23 +123,35 @@ class ResultLine:
 Sink = Callable[[ResultLine], None]
 
 
-def without_cost(start_id: str, attempt: int, batch_size: int, reason: str, *, began: bool = True) -> ResultLine:
+def without_cost(
+    start_id: str, attempt: int, batch_size: int, reason: str, *, began: bool = True
+) -> ResultLine:
     """The end of an attempt that failed and of which nothing was measured, since ``reason``.
 
-    :param began: whether it trained, as far as is known; else its end says nothing against its batch size.
+    :param began: whether it trained, as far as is known; else its end says nothing against its
+        batch size.
     """
-    without = ("energy_j", "time_s", "epochs")
-    seen = Observation(reasons=dict.fromkeys(without if began else (*without, NO_STRIKE), reason))
-    end: dict[str, Any] = {"attempt": attempt, "batch_size": batch_size, "state": State.FAILED, "reason": reason}
-    return ResultLine(kind="end", start_id=start_id, observation=seen, **end)
+    reasons = dict.fromkeys(("energy_j", "time_s", "epochs"), reason)
+    if not began:
+        reasons[NO_STRIKE] = reason
+    return ResultLine(
+        kind="end",
+        start_id=start_id,
+        attempt=attempt,
+        batch_size=batch_size,
+        state=State.FAILED,
+        reason=reason,
+        observation=Observation(reasons=reasons),
+    )
 
 
 class ResultWriter:
-    """Appends lines to a result file, without a buffer: written lines survive the death of the process.
+    """Appends lines to a result file, without a buffer: written lines survive the death of the
+    process.
 
-    First removes an incomplete last line of an earlier process. Appends to an existing file only where this user or the
-    owner of the folder owns it, and it is no link. Several processes may write to one file, a line at a time.
-    Raises OSError, ValueError.
+    First removes an incomplete last line of an earlier process. Appends to an existing file only if
+    this user or the owner of the folder owns it, and it is no link. Several processes may write to
+    one file, a line at a time. Raises OSError, ValueError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -138,17 +162,22 @@ class ResultWriter:
             descriptor = self._file.fileno()
             size = os.fstat(descriptor).st_size
             begin = max(size - MOST_LINE_BYTES, 0)
-            whole = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1  # where the last complete line ends
+            # where the last complete line ends
+            whole = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1
             if begin and not whole:
                 raise ValueError("the file exists and is no result")
             self._file.truncate(begin + whole)
 
     def __call__(self, line: ResultLine) -> None:
-        """Write one line. Raises OSError when it does not fit, and then leaves no part of it and no empty file."""
+        """Write one line.
+
+        Raises OSError when it does not fit, and then leaves no part of it and no empty file.
+        """
         if self._file.closed:
             self._file = self._opened()
         with self._alone():
-            data, before = line.to_json().encode() + b"\n", os.fstat(self._file.fileno()).st_size
+            data = line.to_json().encode() + b"\n"
+            before = os.fstat(self._file.fileno()).st_size
             try:
                 while data:
                     data = data[self._file.write(data) :]
@@ -165,7 +194,9 @@ class ResultWriter:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes of the same command from writing meanwhile; where that hangs, go on after a second."""
+        """Keep other processes of the same command from writing meanwhile; if that hangs, go on
+        after a second.
+        """
         descriptor = os.dup(self._file.fileno())  # the file may be closed in between
         try:
             for _ in range(20):
@@ -184,13 +215,16 @@ class ResultWriter:
 
     def _opened(self) -> io.FileIO:
         owners = {os.geteuid(), self._path.parent.stat().st_uid}
-        return io.FileIO(open_plain(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, owners=owners), "ab+")
+        return io.FileIO(
+            open_plain(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, owners=owners), "ab+"
+        )
 
 
 def read_lines(file: BinaryIO) -> Iterator[ResultLine]:
     """Lines of an open result file, without an incomplete last line.
 
-    Raises ValueError, without any text of the file: a line is invalid or too long, or there are too many.
+    Raises ValueError, without any text of the file: a line is invalid or too long, or there are too
+    many.
     """
     for number in range(1, MOST_LINES + 2):
         text = file.readline(MOST_LINE_BYTES + 1)
@@ -208,7 +242,10 @@ def read_lines(file: BinaryIO) -> Iterator[ResultLine]:
 
 
 class ResultSender:
-    """Lines that the sink did not take wait, and go before the next one. A failing sink never fails the training."""
+    """Lines that the sink did not take wait, and go before the next one.
+
+    A failing sink never fails the training.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -219,23 +256,37 @@ class ResultSender:
         self._failing = False  # the warning is logged once, until the sink takes lines again
 
     def send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
-        """Send a line; with ``live``, of that attempt, with its unsent samples and points. No beat follows its end."""
+        """Send a line; with ``live``, of that attempt, with its unsent samples and points.
+
+        No beat follows its end.
+        """
         with self._lock:
             if live is not None:
                 if kind == "beat" and live.ended:
                     return
                 profile, points = live.take_unsent()
-                fields |= {"attempt": live.number, "batch_size": live.planned.batch_size}
-                fields |= {"profile": profile, "points": points}
+                fields |= {
+                    "attempt": live.number,
+                    "batch_size": live.planned.batch_size,
+                    "profile": profile,
+                    "points": points,
+                }
                 if kind == "end":
-                    fields["notes"] = {**live.notes, **fields.get("notes", {}), ENDED_AT_S: time.time()}
+                    fields["notes"] = {
+                        **live.notes,
+                        **fields.get("notes", {}),
+                        ENDED_AT_S: time.time(),
+                    }
             line = ResultLine(kind=kind, start_id=self._start_id, **fields)
-            if live is not None:
-                live.ended = live.ended or kind == "end"
+            if live is not None and kind == "end":
+                live.ended = True
             self.put(line)
 
     def put(self, line: ResultLine) -> None:
-        """Send a line that exists already, after those that wait. A failing sink keeps them waiting."""
+        """Send a line that exists already, after those that wait.
+
+        A failing sink keeps them waiting.
+        """
         with self._lock:
             self._waiting.append(line)
             if self._sending:
@@ -250,7 +301,12 @@ class ResultSender:
             except Exception:
                 kind = self._waiting[0].kind
                 level = logging.DEBUG if self._failing else logging.WARNING
-                log.log(level, "Zeus could not write a %r line of its result; it tries again.", kind, exc_info=True)
+                log.log(
+                    level,
+                    "Zeus could not write a %r line of its result; it tries again.",
+                    kind,
+                    exc_info=True,
+                )
                 self._failing = True
             finally:
                 self._sending = False
@@ -270,23 +326,22 @@ def log_costs(lines: Iterable[ResultLine]) -> None:
 
 
 def folded(lines: Iterable[ResultLine]) -> list[ResultLine]:
-    """Merge each beat into the next line of its attempt, beat or end: its sums are newer, samples and points are added.
+    """Merge each beat into the next line of its attempt, beat or end: its sums are newer, samples
+    and points are added.
 
-    So no line waits behind a beat, and after a long failure one line of at most 500 power points is left.
+    So no line waits behind a beat, and after a long failure one line of at most 500 power points is
+    left.
     """
     groups: list[list[ResultLine]] = []
     for line in lines:
-        before = groups[-1][-1] if groups else None
-        same = before is not None and (before.start_id, before.attempt) == (line.start_id, line.attempt)
-        if before and before.kind == "beat" and line.kind in ("beat", "end") and same:
+        if groups and _goes_into(groups[-1][-1], line):
             groups[-1].append(line)
         else:
             groups.append([line])
-    return [group[0] if len(group) == 1 else _merged(group) for group in groups]
+    return [joined(group) for group in groups]
 
 
-def _merged(lines: list[ResultLine]) -> ResultLine:
-    observation = next((line.observation for line in reversed(lines) if line.observation is not None), None)
-    profile = summed_with_marks(sample for line in lines for sample in line.profile)
-    points = thinned([point for line in lines for point in line.points])
-    return replace(lines[-1], observation=observation, profile=profile, points=tuple(points))
+def _goes_into(beat: ResultLine, line: ResultLine) -> bool:
+    """Whether a line is the next one of the same attempt as a beat, and has its sums, too."""
+    is_same = beat.start_attempt == line.start_attempt
+    return is_same and beat.kind == "beat" and line.kind in ("beat", "end")

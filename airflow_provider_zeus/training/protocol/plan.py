@@ -14,6 +14,8 @@ from typing import Any, Self
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.learning_rate import EarlierRate
+from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.trial import (
     Observation,
     Phase,
@@ -44,7 +46,7 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(HostSettings):
-    """The attempts of one decision, and what the job's earlier runs measured about power."""
+    """The attempts of one decision, and the power measurements of the job's earlier runs."""
 
     job_id: Name
     ti_id: Name
@@ -52,15 +54,22 @@ class Plan(HostSettings):
     first_attempt: int  # attempt number of attempts[0] under ``ti_id``
     spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
     attempts: tuple[PlannedAttempt, ...]
-    stand_in: PlannedAttempt | None = None  # replaces the last attempt where that does not fit into memory
-    reliefs: tuple[PlannedAttempt, ...] = ()  # of which the first runs where the last attempt fails otherwise
-    time_left_s: float | None = None  # of the task's execution_timeout, when the training begins; None: it has none
+    # replaces the last attempt if that does not fit into memory
+    stand_in: PlannedAttempt | None = None
+    # of which the first runs if the last attempt fails otherwise
+    reliefs: tuple[PlannedAttempt, ...] = ()
+    # of the task's execution_timeout, when the training begins; None: it has none
+    time_left_s: float | None = None
+    # of the attempts
+    numbers: TryNumbers = field(default_factory=TryNumbers)
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring it
+    # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring
+    # it
     signal: Followed | None = None  # the series that the power limit follows
-    previous: Previous | None = None  # what ``run.previous`` reads
+    previous: Previous | None = None  # of ``run.previous``
+    earlier_rate: EarlierRate | None = None  # of the run before
     heartbeat_s: float = 15.0
     state_dir: str | None = None
     restarts: bool = False  # the parent process starts a new process for each attempt
@@ -69,64 +78,75 @@ class Plan(HostSettings):
 
     @cached_property
     def job(self) -> ZeusJob:
-        """The job. Raises JobSpecError where ``spec`` is not one."""
+        """The job. Raises JobSpecError if ``spec`` is not one."""
         return ZeusJob.from_dict(self.spec)
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
-        """The attempts, then those that may run where the last one fails."""
+        """The attempts, then those that may run if the last one fails."""
         return in_order(self.attempts, self.stand_in, self.reliefs)
 
     @property
     def index_alone(self) -> int:
-        """Index of the attempt that runs where no other can follow: the best known batch size and start."""
+        """Index of the attempt that runs if no other can follow: the best known batch size and
+        start.
+        """
         return self.attempts.index(incumbent_or_last(self.attempts))
 
     def exploratory(self, index: int) -> bool:
-        """Whether another attempt follows attempt ``index`` (from 0) where it misses."""
+        """Whether another attempt follows attempt ``index`` (from 0) if it misses."""
         return index + 1 < len(self.attempts)
 
     def for_retry(self) -> Self:
-        """The plan of a retry under the same decision: one attempt alone, which then ends with a model.
+        """The plan of a retry under the same decision: one attempt alone, which then ends with a
+        model.
 
-        It is the default where another size may have failed.
+        It is the default if another size may have failed.
         """
         if not self.reliefs:
             at = self.index_alone
-            return replace(self, attempts=self.attempts[at : at + 1], first_attempt=self.first_attempt + at)
+            return replace(
+                self, attempts=self.attempts[at : at + 1], first_attempt=self.first_attempt + at
+            )
         relief = self.reliefs[0]
         number = self.first_attempt + self.in_order.index(relief)
         return replace(self, attempts=(relief,), stand_in=None, reliefs=(), first_attempt=number)
 
     def after(self, end: Ended, *, samples: int | None = None) -> Self | None:
-        """The plan that goes on after the first of its attempts; None where none follows.
+        """The plan that goes on after the first of its attempts; None if none follows.
 
-        :param samples: of the slice, where these are too few.
+        :param samples: of the slice, if these are too few.
         """
-        ran, *left = self.attempts
+        ran, *following = self.attempts
         size = ran.batch_size
-        failed = end in (Ended.FAILED, Ended.NO_MEMORY)
-        reliefs = tuple(each for each in self.reliefs if not failed or each.batch_size != size)
-        rest = replace(self, attempts=tuple(left), reliefs=reliefs, first_attempt=self.first_attempt + 1)
+        reliefs = self.reliefs
+        if end in (Ended.FAILED, Ended.NO_MEMORY):
+            reliefs = tuple(relief for relief in reliefs if relief.batch_size != size)
+        rest = replace(
+            self, attempts=tuple(following), reliefs=reliefs, first_attempt=self.first_attempt + 1
+        )
         if end is Ended.TOO_FEW:
             return rest._fitting(ran, samples)
-        if left:
+        if following:
             return rest
         if end is Ended.NO_MEMORY and self.stand_in is not None:
             return replace(rest, attempts=(self.stand_in,), stand_in=None)
-        if end is Ended.FAILED and reliefs and size != self.job.default_batch_size:
+        may_relieve = end is Ended.FAILED and size != self.job.default_batch_size
+        if may_relieve and reliefs:
             return replace(rest, attempts=reliefs[:1], stand_in=None, reliefs=())
         return None
 
     def _fitting(self, ran: PlannedAttempt, samples: int | None) -> Self | None:
-        """This plan from the first of its attempts that has enough samples; else with the largest size that has.
+        """This plan from the first of its attempts that has enough samples; else with the largest
+        size that has.
 
         :param ran: the attempt whose size was too large.
         :param samples: None: it is not known how many there are, and the default runs.
         """
-        default = self.job.default_batch_size
-        fit = [default] if samples is None else [b for b in self.job.batch_sizes if b <= samples]
-        fit = [b for b in fit if b < ran.batch_size]
+        fit = [self.job.default_batch_size]
+        if samples is not None:
+            fit = [size for size in self.job.batch_sizes if size <= samples]
+        fit = [size for size in fit if size < ran.batch_size]
         if not fit or ran.phase is Phase.PINNED:
             return None
         if self.attempts and self.attempts[0].batch_size in fit:
@@ -148,13 +168,17 @@ class Plan(HostSettings):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what :meth:`to_json` wrote. Raises JobSpecError when it is not a plan of this version."""
+        """Read the text of :meth:`to_json`.
+
+        Raises JobSpecError when it is not a plan of this version.
+        """
         try:
             plan = decode(cls, parse(text, SCHEMA))
             if not plan.attempts:
                 raise ValueError("no attempts")
             sizes = [attempt.batch_size for attempt in plan.in_order]
-            if plan.heartbeat_s <= 0 or any(size is not None and size < 1 for size in sizes):
+            chosen = [size for size in sizes if size is not None]
+            if plan.heartbeat_s <= 0 or min(chosen, default=1) < 1:
                 raise ValueError("a heartbeat or a batch size below 1")
             if None in sizes and plan.job.chooses_size:
                 raise ValueError("an attempt without a batch size")
@@ -169,13 +193,19 @@ class Plan(HostSettings):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the plan in a file. Raises JobSpecError: unreadable, not a plan of this version, above 16 MiB."""
+        """Read the plan in a file.
+
+        Raises JobSpecError: unreadable, not a plan of this version, above 16 MiB.
+        """
         most_bytes = 2**24
         try:
-            text = read_plain(os.path.realpath(path), most_bytes).decode()  # a ConfigMap's files are links
+            # a ConfigMap's files are links
+            text = read_plain(os.path.realpath(path), most_bytes).decode()
         except (OSError, ValueError) as error:
             problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
-            raise JobSpecError.of("plan", str(path)[:200], problem, "give the path of a plan") from error
+            raise JobSpecError.of(
+                "plan", str(path)[:200], problem, "give the path of a plan"
+            ) from error
         return cls.from_json(text)
 
 
@@ -183,8 +213,8 @@ class Plan(HostSettings):
 class Checkpoint:
     """A checkpoint that ``run.checkpointed()`` named.
 
-    ``observation`` is what its attempt had taken until then: where the try died before the log had it, the next try
-    writes it there, in place of what the log has and not beside it.
+    ``observation`` has the figures of its attempt until then. If the try died before the log had
+    them, the next try writes them there, in place of the log's figures and not beside them.
     """
 
     path: LongText
@@ -197,7 +227,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The newest one of an earlier try, and what keeps a new one; by default nothing does."""
+    """The newest one of an earlier try, and a function that keeps a new one; by default nothing
+    does.
+    """
 
     newest: Checkpoint | None = None
     keep: Callable[[Checkpoint], None] = lambda checkpoint: None

@@ -45,9 +45,13 @@ def retrain(run: Any, key: str) -> Any:
     data = of_slice(key)
     run.set_target(0.65 * data.trivial_rmse_f)
     model = network(data.x.shape[1])  # inside: each attempt is a new call
-    optimizer = torch.optim.Adam(model.parameters(), lr=run.scale_lr(2e-3, "sqrt", reference_batch_size=256))
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=run.scale_lr(2e-3, "sqrt", reference_batch_size=256)
+    )
     known = TensorDataset(torch.from_numpy(data.x), torch.from_numpy(data.y))
-    loader = run.data_loader(known, sampler=BatchSampler(RandomSampler(known), run.batch_size, drop_last=False))
+    loader = run.data_loader(
+        known, sampler=BatchSampler(RandomSampler(known), run.batch_size, drop_last=False)
+    )
     for _ in run.epochs():
         for x, y in loader:
             optimizer.zero_grad()

@@ -1,4 +1,6 @@
-"""Assigns each training of a worker one of its simulated GPUs, as a device plugin does with real ones."""
+"""Assigns each training of a worker one of its simulated GPUs,
+as a device plugin does with real ones.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ _held: list[IO[str]] = []  # until this process ends
 
 
 def take(worker: Path, wait_s: float = 30.0) -> Path:
-    """Lock a GPU that no other process of this worker has; return its state folder. Raises TimeoutError: none free."""
+    """Lock a GPU that no other process of this worker has; return its state folder.
+
+    Raises TimeoutError: none free.
+    """
     deadline = time.monotonic() + wait_s
     while True:
         for number in range(1, GPUS + 1):

@@ -30,7 +30,9 @@ JOB = ZeusJob(
 
 
 def earlier_is_good(run: Any, week: str) -> bool:
-    """Whether the earlier model forecasts the newest week, which it has not seen, better than the trivial forecast."""
+    """Whether the earlier model forecasts the newest week, which it has not seen,
+    better than the trivial forecast.
+    """
     import torch
     from weather import forecast, samples
 

@@ -21,12 +21,15 @@ def regret_of(scenario: Scenario, folder: Path, recurrences: int, seed: int) -> 
 
     train, power, (training, target) = _frames(folder, scenario.pair.workload, scenario.pair.gpu)
     batch_sizes = PruningGTSBatchSizeOptimizer(seed=seed, verbose=False)
-    simulator = Simulator(train, power, batch_sizes, JITPowerLimitOptimizer(verbose=False), seed=seed, verbose=False)
+    simulator = Simulator(
+        train, power, batch_sizes, JITPowerLimitOptimizer(verbose=False), seed=seed, verbose=False
+    )
     job = Job(*training, target, scenario.pair.max_epochs, scenario.pair.default_batch_size)
     with contextlib.redirect_stdout(None), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # equal costs: a division by their variance, 0
         history = simulator.simulate_one_job(job, recurrences, 2.0, scenario.eta)
-    costs, spent = [], 0.0
+    costs = []
+    spent = 0.0
     for run in history:
         spent += scenario.weights.cost(run.energy, run.time)
         if run.reached:
@@ -36,8 +39,12 @@ def regret_of(scenario: Scenario, folder: Path, recurrences: int, seed: int) -> 
 
 
 @cache
-def _frames(folder: Path, workload: str, gpu: str) -> tuple[Any, Any, tuple[tuple[str, ...], float]]:
-    """Upstream's two tables with the rows of one workload alone: it filters them anew in every run."""
+def _frames(
+    folder: Path, workload: str, gpu: str
+) -> tuple[Any, Any, tuple[tuple[str, ...], float]]:
+    """Upstream's two tables with the rows of one workload alone:
+    it filters them anew in every run.
+    """
     import pandas
 
     w = Traces(folder).workloads[workload]
@@ -45,5 +52,6 @@ def _frames(folder: Path, workload: str, gpu: str) -> tuple[Any, Any, tuple[tupl
     power = pandas.read_csv(folder / f"summary_power_{gpu}.csv")
     keys = dict(zip(("dataset", "network", "optimizer"), w.training, strict=True))
     for column, value in keys.items():
-        train, power = train[train[column] == value], power[power[column] == value]
+        train = train[train[column] == value]
+        power = power[power[column] == value]
     return train[train["target_metric"] == w.target], power, (tuple(w.training), w.target)

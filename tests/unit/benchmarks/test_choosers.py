@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.quality.choosers import PAUSE, HillClimbing, always_default, climb, run_cost
+from benchmarks.quality.choosers import PAUSE, HillClimbing, always_default, climb
 from benchmarks.quality.drifts import changed, with_default
 from benchmarks.replays import spent_by
 from benchmarks.simulation.scenario import Scenario
@@ -18,7 +18,8 @@ SIZES = (16, 32, 64, 128)
 
 def climbed(costs: dict[int, float], recurrences: int, start: int = 16) -> list[list[int]]:
     """The sizes that each recurrence trains; a size without a finite cost misses its target."""
-    hill, log = HillClimbing(SIZES, start), []
+    hill = HillClimbing(SIZES, start)
+    log = []
     for _ in range(recurrences):
         trained: list[int] = []
 
@@ -46,11 +47,13 @@ def test_a_miss_trains_the_present_size_in_the_same_recurrence() -> None:
 def test_always_the_default_is_an_expected_cost(tmp_path: Path) -> None:
     scenario = tiny(tmp_path)
     default = scenario.pair.default_batch_size
-    assert run_cost(scenario, 16) == 2 * 2000
-    assert run_cost(scenario, 64) == pytest.approx(1180 * (3 + scenario.pair.max_epochs) / 2), "a miss pays to the end"
+    assert scenario.run_cost(16) == 2 * 2000
+    assert scenario.run_cost(64) == pytest.approx(1180 * (3 + scenario.pair.max_epochs) / 2), (
+        "a miss pays to the end"
+    )
     none = changed(scenario, epochs=dict.fromkeys(scenario.pair.batch_sizes, (math.inf,)))
     totals = {spent_by(always_default(scenario, 5, seed, {3: none})) for seed in range(3)}
-    assert totals == {3 * run_cost(scenario, default) + 2 * run_cost(none, default)}
+    assert totals == {3 * scenario.run_cost(default) + 2 * none.run_cost(default)}
 
 
 def test_climbing_follows_a_shift_of_the_data(tmp_path: Path) -> None:

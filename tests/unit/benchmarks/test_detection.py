@@ -29,5 +29,10 @@ def test_a_large_change_is_found_at_its_second_run_and_a_quiet_job_has_none() ->
 def test_it_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert detection.main(["--seeds", "1", "--jobs", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[0] for line in lines[2:6]] == ["| 0.1, 0.1", "| 0.1, 0.25", "| 0.3, 0.1", "| 0.3, 0.25"]
+    assert [line.split(" | ")[0] for line in lines[2:6]] == [
+        "| 0.1, 0.1",
+        "| 0.1, 0.25",
+        "| 0.3, 0.1",
+        "| 0.3, 0.25",
+    ]
     assert "false alarms per 100 runs in the mean" in lines[6]

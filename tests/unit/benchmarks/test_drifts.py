@@ -32,12 +32,19 @@ from tests.strategies import REPRODUCIBLE
 from tests.unit.benchmarks.simulation.tiny import scenarios, tiny
 
 
-def pair_of(workload: str, epochs: dict[int, tuple[float, ...]], gpu: str = "v100", most: int = 40) -> Pair:
-    points = {b: tuple(PowerMeasurement(w, 1e4 / b**0.5 / w, 0.9 * w) for w in (100.0, 150.0, 200.0)) for b in epochs}
+def pair_of(
+    workload: str, epochs: dict[int, tuple[float, ...]], gpu: str = "v100", most: int = 40
+) -> Pair:
+    points = {
+        b: tuple(PowerMeasurement(w, 1e4 / b**0.5 / w, 0.9 * w) for w in (100.0, 150.0, 200.0))
+        for b in epochs
+    }
     return Pair(workload, gpu, 64, most, 200.0, points, epochs)
 
 
-ONE = pair_of("one", {16: (4, 4, 5), 32: (4, 5, 5), 64: (5, 6, 6), 128: (8, 9, 9), 256: (30, math.inf)})
+ONE = pair_of(
+    "one", {16: (4, 4, 5), 32: (4, 5, 5), 64: (5, 6, 6), 128: (8, 9, 9), 256: (30, math.inf)}
+)
 TWO = pair_of("two", {8: (20, 22), 32: (12, 12), 64: (11, 12), 512: (14, 16, 18)})
 WHOLE = Scenario(ONE)
 
@@ -60,7 +67,13 @@ def test_any_pair_makes_drifts(scenario: Scenario) -> None:
 # ---------------------------------------------------------------------- drift
 def test_data_shift_and_come_back() -> None:
     found = drifts([ONE, TWO])
-    assert {kind_of(name) for name in found} >= {"level x10", "towards small and back", "switched", "steady", "silent"}
+    assert {kind_of(name) for name in found} >= {
+        "level x10",
+        "towards small and back",
+        "switched",
+        "steady",
+        "silent",
+    }
     for name, drift in found.items():
         assert (BACK in drift.shifts) == name.endswith("back")
         assert drift.shifts.get(BACK, drift.before) == drift.before
@@ -88,19 +101,29 @@ def test_another_workloads_table_keeps_the_defaults_level() -> None:
 
 
 def test_one_batch_size_gets_better_silently() -> None:
-    drift = drifts([pair_of("long", dict.fromkeys((16, 32, 64, 128), (400.0, 420.0)), most=500)])["long/v100 silent"]
-    b, after = drift.silent, drift.shifts[SHIFT]
+    drift = drifts([pair_of("long", dict.fromkeys((16, 32, 64, 128), (400.0, 420.0)), most=500)])[
+        "long/v100 silent"
+    ]
+    b = drift.silent
+    after = drift.shifts[SHIFT]
     assert b is not None
     assert b not in (drift.before.best, 64)
     others = min(drift.before.expected_cost(o) for o in drift.before.pair.batch_sizes if o != b)
     assert drift.before.expected_cost(b) == pytest.approx(BAD * others, rel=0.01)
     assert after.expected_cost(b) == pytest.approx(GOOD * others, rel=0.01)
     assert after.best == b
-    assert all(after.pair.epochs[o] == drift.before.pair.epochs[o] for o in after.pair.batch_sizes if o != b)
-    assert at_cost(after, b, BAD).expected_cost(b) == pytest.approx(drift.before.expected_cost(b), rel=0.01)
+    assert all(
+        after.pair.epochs[o] == drift.before.pair.epochs[o]
+        for o in after.pair.batch_sizes
+        if o != b
+    )
+    assert at_cost(after, b, BAD).expected_cost(b) == pytest.approx(
+        drift.before.expected_cost(b), rel=0.01
+    )
 
 
-# ---------------------------------------------------------------------- sizes that stop reaching the target
+# ---------------------------------------------------------------------- sizes that stop reaching
+# the target
 def reach(scenario: Scenario) -> list[int]:
     return [b for b in scenario.pair.batch_sizes if reaching(scenario.pair, b)]
 
@@ -136,12 +159,17 @@ def test_a_tilt_takes_half_of_the_sizes_from_the_target(kind: str, left: list[in
     after = found[f"one/v100 tilt, {kind} lost"].shifts[SHIFT]
     tilt = "towards small" if kind == "large" else "towards large"
     assert reach(after) == left
-    assert all(after.pair.epochs[b] == found[f"one/v100 {tilt}"].shifts[SHIFT].pair.epochs[b] for b in left)
+    assert all(
+        after.pair.epochs[b] == found[f"one/v100 {tilt}"].shifts[SHIFT].pair.epochs[b] for b in left
+    )
 
 
 def test_recurrences_below_target_are_counted_from_the_shift_on() -> None:
     found = Replays(below_target=[[3, 50, 51, 54], []], batch_sizes=[[64] * 60, [64] * 60])
-    assert below_after(found, SHIFT) == {"below": [1.5, pytest.approx(19.059)], "again": [0.5, pytest.approx(6.353)]}
+    assert below_after(found, SHIFT) == {
+        "below": [1.5, pytest.approx(19.059)],
+        "again": [0.5, pytest.approx(6.353)],
+    }
     never = Replays(below_target=[list(range(SHIFT, 60))], batch_sizes=[[64] * 60])
     assert below_after(never, SHIFT) == {"below": [10, 0], "again": [0, 0]}
 
@@ -152,31 +180,41 @@ seeds = st.lists(st.tuples(st.floats(0.5, 50), st.floats(0.5, 50)), min_size=2, 
 
 @given(seeds)
 @REPRODUCIBLE
-def test_the_interval_holds_the_ratio_and_narrows_with_seeds(pairs: list[tuple[float, float]]) -> None:
+def test_the_interval_holds_the_ratio_and_narrows_with_seeds(
+    pairs: list[tuple[float, float]],
+) -> None:
     ours, theirs = zip(*pairs, strict=True)
-    one, four = ratio_of(ours, theirs), ratio_of(ours * 4, theirs * 4)
+    one = ratio_of(ours, theirs)
+    four = ratio_of(ours * 4, theirs * 4)
     assert one.low <= one.value <= one.high
     assert one.value == pytest.approx(sum(ours) / sum(theirs))
     assert four.value == pytest.approx(one.value)
     assert four.high / four.low <= one.high / one.low * (1 + 1e-9)
     inverse = ratio_of(theirs, ours)
     assert inverse.low == pytest.approx(1 / one.high), "neither side is preferred"
-    assert geomean_of([one, one]).to_json() == pytest.approx(one.to_json()), "what repeats teaches nothing"
+    assert geomean_of([one, one]).to_json() == pytest.approx(one.to_json()), (
+        "what repeats teaches nothing"
+    )
     assert geomean_of([one, inverse]).to_json() == pytest.approx([1, 1, 1])
 
 
 def test_an_interval_by_hand() -> None:
     ratio = ratio_of([1.0, 3.0], [2.0, 2.0])
     error = math.sqrt(0.5) / math.sqrt(2)  # of 1/2 and 3/2
-    assert ratio.to_json() == pytest.approx([1.0, math.exp(-12.706 * error), math.exp(12.706 * error)])
-    assert ratio_of([1.0, 3.0], [2.0, 6.0]).to_json() == pytest.approx([0.5] * 3), "lucky in the same seeds"
+    assert ratio.to_json() == pytest.approx(
+        [1.0, math.exp(-12.706 * error), math.exp(12.706 * error)]
+    )
+    assert ratio_of([1.0, 3.0], [2.0, 6.0]).to_json() == pytest.approx([0.5] * 3), (
+        "lucky in the same seeds"
+    )
     assert ratio_of([0.1, 0.1], [3.0, 3.0], FLOOR).value == pytest.approx(0.1)
     assert ratio_of([3.0, 3.0], [0.0, 0.2], FLOOR).to_json() == pytest.approx([10] * 3)
     assert ratio_of([4.0], [2.0]).to_json() == [2, 2, 2]
 
 
 def test_an_arithmetic_mean_of_ratios_by_hand() -> None:
-    one, other = ratio_of([1.0, 3.0], [2.0, 2.0]), ratio_of([6.0, 6.0], [2.0, 2.0])
+    one = ratio_of([1.0, 3.0], [2.0, 2.0])
+    other = ratio_of([6.0, 6.0], [2.0, 2.0])
     found = mean_of([one, other])
     assert found.value == 2
     assert found.pulls == pytest.approx([-0.125, 0.125]), "a quarter of 1's pulls: 3 counts thrice"

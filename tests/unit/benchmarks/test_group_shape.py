@@ -1,4 +1,6 @@
-"""The shape of Alibaba's trace: each number has its source, and what is fitted follows from what is published."""
+"""The shape of Alibaba's trace: each number has its source,
+and what is fitted follows from what is published.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def tail_of(share: float) -> float:
 
 
 def share_in_large(tail: float) -> float:
-    """Share of jobs in groups of ``OFTEN`` or more where P(at least n jobs) = n ** -tail; falls with the tail."""
+    """Share of jobs in groups of ``OFTEN`` or more where P(at least n jobs) = n ** -tail;
+    falls with the tail.
+    """
     least = 100_000
     rest = (least + 0.5) ** (1 - tail) / (tail - 1)  # of the sum from there on
     mean = float(np.sum(np.arange(1.0, least + 1) ** -tail)) + rest
@@ -33,7 +37,9 @@ def share_in_large(tail: float) -> float:
 
 
 def spread_of(shape: Shape) -> float:
-    """The spread of the groups' run times at which the cluster that squad takes has its published mean."""
+    """The spread of the groups' run times at which the cluster that squad takes has its
+    published mean.
+    """
     return _bisected(lambda spread: squad_mean(shape, spread) - shape.squad_mean_run_s, 0.5, 4.0)
 
 
@@ -43,17 +49,22 @@ def squad_mean(shape: Shape, spread: float) -> float:
 
 
 def group_runs(shape: Shape, spread: float) -> Floats:
-    """Mean run times of as many groups as the trace has [s], ascending: one seed, log-normal around ``mean_run_s``."""
+    """Mean run times of as many groups as the trace has [s], ascending: one seed,
+    log-normal around ``mean_run_s``.
+    """
     mean_size = float(np.sum(np.arange(1.0, 100_000) ** -shape.tail))
     normal = np.random.default_rng(0).standard_normal(round(shape.jobs / mean_size))
     return np.sort(shape.mean_run_s * np.exp(spread * normal - spread**2 / 2))
 
 
 def clusters_of(runs: Floats, count: int = CLUSTERS) -> tuple[list[float], list[float]]:
-    """(bounds, means) of the clusters that k-means forms of ascending values, by Lloyd's steps from equal sums."""
+    """(bounds, means) of the clusters that k-means forms of ascending values,
+    by Lloyd's steps from equal sums.
+    """
     sums = np.concatenate([[0.0], np.cumsum(runs)])
     ends = np.searchsorted(sums, sums[-1] * np.arange(1, count) / count)
-    ends = np.clip(ends, np.arange(1, count), len(runs) - np.arange(count - 1, 0, -1))  # none is empty
+    # none is empty
+    ends = np.clip(ends, np.arange(1, count), len(runs) - np.arange(count - 1, 0, -1))
     for _ in range(1000):
         at = np.concatenate([[0], ends, [len(runs)]])
         means = np.diff(sums[at]) / np.diff(at)
@@ -74,7 +85,8 @@ def _bisected(wrong: Callable[[float], float], low: float, high: float) -> float
 
 
 def test_each_number_of_the_shape_has_its_source() -> None:
-    shape, text = read_shape(), SHAPE.read_text(encoding="utf-8")
+    shape = read_shape()
+    text = SHAPE.read_text(encoding="utf-8")
     assert text.count("source = ") == text.count("value = ") == 12
     assert (shape.jobs, shape.span_days, shape.share_in_groups_of_5) == (1_200_000, 62, 0.65)
     assert shape.mean_run_s == pytest.approx(5988.61 - 949.91)
@@ -88,7 +100,8 @@ def test_what_is_fitted_follows_from_what_is_published() -> None:
     assert share_in_large(shape.tail) == pytest.approx(0.65, abs=0.001)
     assert squad_mean(shape, shape.group_spread) == pytest.approx(shape.squad_mean_run_s, rel=0.01)
     assert spread_of(shape) == pytest.approx(shape.group_spread, abs=0.001)
-    bounds, means = shape.cluster_bounds_s, shape.cluster_means_s
+    bounds = shape.cluster_bounds_s
+    means = shape.cluster_means_s
     assert all(a < bound < b for bound, (a, b) in zip(bounds, pairwise(means), strict=True))
 
 

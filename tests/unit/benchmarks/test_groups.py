@@ -36,7 +36,8 @@ from tests.strategies import REPRODUCIBLE
 from tests.unit.benchmarks.simulation.tiny import scenarios, tiny, write
 
 HEAD = ",".join(COLUMNS)
-APART = [Submission(2.0 * t, 2.0 * t + 0.5, 1.0) for t in range(40)]  # with room for a second attempt
+# with room for a second attempt
+APART = [Submission(2.0 * t, 2.0 * t + 0.5, 1.0) for t in range(40)]
 AT_ONCE = [Submission(0.0, 10.0, 1.0)] * 4
 
 
@@ -46,13 +47,20 @@ def write_groups(path: Path, groups: Iterable[Group]) -> None:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for group in groups:
-            writer.writerows((group.name, s.start_s, s.end_s, group.dataset, s.ratio) for s in group.submissions)
+            writer.writerows(
+                (group.name, s.start_s, s.end_s, group.dataset, s.ratio) for s in group.submissions
+            )
 
 
 def test_a_drawn_trace_is_heavy_tailed_and_overlaps() -> None:
-    shape, datasets = read_shape(), ["movielens-1m", "cifar100", "squad", "sentiment140", "librispeech", "imagenet"]
+    shape = read_shape()
+    datasets = ["movielens-1m", "cifar100", "squad", "sentiment140", "librispeech", "imagenet"]
     groups = list(draw_groups(20_000, datasets, seed=3))
-    assert groups == list(draw_groups(20_000, datasets, seed=3)) != list(draw_groups(20_000, datasets, seed=4))
+    assert (
+        groups
+        == list(draw_groups(20_000, datasets, seed=3))
+        != list(draw_groups(20_000, datasets, seed=4))
+    )
     sizes = sorted((len(g.submissions) for g in groups), reverse=True)
     assert sum(sizes) == 20_000
     assert sum(sizes[: len(sizes) // 10]) > sum(sizes) / 2, "a tenth of the groups submits most"
@@ -60,11 +68,21 @@ def test_a_drawn_trace_is_heavy_tailed_and_overlaps() -> None:
     assert sum(s.ratio for s in everything) / len(everything) == pytest.approx(1.0, abs=0.35)
     assert all(list(g.submissions) == sorted(g.submissions) for g in groups)
     means = dict(zip(datasets, shape.cluster_means_s, strict=True))
-    assert all(s.end_s - s.start_s == pytest.approx(s.ratio * means[g.dataset]) for g in groups for s in g.submissions)
-    assert sum(s.end_s - s.start_s for s in everything) / 20_000 == pytest.approx(shape.mean_run_s, rel=0.15)
+    assert all(
+        s.end_s - s.start_s == pytest.approx(s.ratio * means[g.dataset])
+        for g in groups
+        for s in g.submissions
+    )
+    assert sum(s.end_s - s.start_s for s in everything) / 20_000 == pytest.approx(
+        shape.mean_run_s, rel=0.15
+    )
     counts = [sum(len(g.submissions) for g in groups if g.dataset == d) for d in datasets]
     assert counts == sorted(counts, reverse=True), "short jobs are the most"
-    overlaps = sum(b.start_s < a.end_s for g in groups for a, b in zip(g.submissions, g.submissions[1:], strict=False))
+    overlaps = sum(
+        b.start_s < a.end_s
+        for g in groups
+        for a, b in zip(g.submissions, g.submissions[1:], strict=False)
+    )
     assert 0.2 < overlaps / 20_000 < 0.99
     assert all(0 <= s.start_s <= shape.span_s for s in everything)
 
@@ -88,7 +106,10 @@ def test_a_file_is_read_back_as_it_was_packed_or_in_any_order(tmp_path: Path) ->
         (f"{HEAD}\na,0,x,squad,1\n", "end_time = 'x': in line 2 of"),
         (f"{HEAD}\na,0,nan,squad,1\n", "is not a number"),
         (f"{HEAD}\na,0,1,squad\n", "runtime_ratio = None: in line 2 of"),
-        ("start_time,end_time,dataset,runtime_ratio,group\n0,1,squad,1\n", "group = None: in line 2"),
+        (
+            "start_time,end_time,dataset,runtime_ratio,group\n0,1,squad,1\n",
+            "group = None: in line 2",
+        ),
         (f"{HEAD}\na,0,1,squad,1e300\n", "is not a positive number from 1e-09 to 1e+15"),
         (f"{HEAD}\na,0,1,squad,1\na,5,4,squad,1\n", "end_time = '4': in line 3 of"),
         (f"{HEAD}\na,0,1,squad,0\n", "runtime_ratio = '0': in line 2 of"),
@@ -124,11 +145,15 @@ def test_a_file_that_is_no_text_or_not_there(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @REPRODUCIBLE
 @given(scenarios(), st.sampled_from(POLICIES), st.integers(0, 100))
-def test_where_nothing_overlaps_it_is_the_plain_replay(scenario: Scenario, policy: str, seed: int) -> None:
+def test_where_nothing_overlaps_it_is_the_plain_replay(
+    scenario: Scenario, policy: str, seed: int
+) -> None:
     job = scenario.job(policy=policy)
-    ours, plain = play(Zeus(scenario, job, seed), scenario, APART), replay(scenario, job, len(APART), seed)
+    ours = play(Zeus(scenario, job, seed), scenario, APART)
+    plain = replay(scenario, job, len(APART), seed)
     assert ours.batch_sizes == [
-        tuple(run.batch_size for run in runs[:n]) for runs, n in zip(plain.runs, plain.attempts, strict=True)
+        tuple(run.batch_size for run in runs[:n])
+        for runs, n in zip(plain.runs, plain.attempts, strict=True)
     ]
     assert ours.energy_j == pytest.approx(math.fsum(plain.energy_j))
     assert ours.time_s == pytest.approx(math.fsum(plain.time_s))
@@ -150,9 +175,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Trial], int]
     return seen
 
 
-def test_while_one_explores_the_others_take_the_incumbent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_one_explores_the_others_take_the_incumbent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Section 4.4. At 0 s four submissions, at 10 s, when they have ended, four more."""
-    scenario, seen = tiny(tmp_path), watched(monkeypatch)
+    scenario = tiny(tmp_path)
+    seen = watched(monkeypatch)
     later = [s._replace(start_s=10.0, end_s=20.0) for s in AT_ONCE]
     ledger = play(Zeus(scenario, scenario.job(policy="zeus")), scenario, [*AT_ONCE, *later])
     assert [len(running) for running, _ in seen] == [0, 1, 2, 3] * 2
@@ -160,14 +188,23 @@ def test_while_one_explores_the_others_take_the_incumbent(tmp_path: Path, monkey
     phases = [t.planned.phase for t in seen[7][0]]
     assert phases[0].exploring
     assert phases[1:] == [Phase.INCUMBENT] * 2
-    assert all(t.state is State.RUNNING and t.observation == Observation() for running, _ in seen for t in running)
+    assert all(
+        t.state is State.RUNNING and t.observation == Observation()
+        for running, _ in seen
+        for t in running
+    )
     assert (ledger.concurrent, ledger.concurrent_incumbent) == (6, 6)
     assert ledger.batch_sizes == [(32,)] * 4 + [(16,)] + [(32,)] * 3
 
 
-def test_a_second_attempt_runs_beside_the_next_submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 never reaches its target: given up at 20 s, its incumbent runs until 30 s, when the next one already began."""
-    scenario, seen = tiny(tmp_path), watched(monkeypatch)
+def test_a_second_attempt_runs_beside_the_next_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 never reaches its target: given up at 20 s, its incumbent runs until 30 s,
+    when the next one already began.
+    """
+    scenario = tiny(tmp_path)
+    seen = watched(monkeypatch)
     scenario = Scenario(replace(scenario.pair, epochs={**scenario.pair.epochs, 16: (math.inf,)}))
     submissions = [Submission(10.0 * t, 10.0 * (t + 1), 1.0) for t in range(3)]
     ledger = play(Zeus(scenario, scenario.job(policy="zeus")), scenario, submissions)
@@ -187,8 +224,14 @@ def test_results_come_in_the_order_of_their_ends(tmp_path: Path) -> None:
 
 
 @REPRODUCIBLE
-@given(scenarios(), st.sampled_from(POLICIES), st.lists(st.tuples(st.floats(0, 20), st.floats(0, 9)), max_size=25))
-def test_every_submission_ends_with_a_model(scenario: Scenario, policy: str, spans: list[tuple[float, float]]) -> None:
+@given(
+    scenarios(),
+    st.sampled_from(POLICIES),
+    st.lists(st.tuples(st.floats(0, 20), st.floats(0, 9)), max_size=25),
+)
+def test_every_submission_ends_with_a_model(
+    scenario: Scenario, policy: str, spans: list[tuple[float, float]]
+) -> None:
     submissions = sorted(Submission(start, start + length, 1.0) for start, length in spans)
     ledger = play(Zeus(scenario, scenario.job(policy=policy)), scenario, submissions)
     assert ledger.submissions == len(ledger.batch_sizes) == len(spans)
@@ -202,8 +245,13 @@ def test_the_ratio_scales_what_is_charged_and_no_decision(tmp_path: Path) -> Non
     once = play(Zeus(scenario, job), scenario, APART)
     thrice = play(Zeus(scenario, job), scenario, [s._replace(ratio=3.0) for s in APART])
     assert thrice.batch_sizes == once.batch_sizes
-    assert (thrice.energy_j, thrice.time_s) == (pytest.approx(3 * once.energy_j), pytest.approx(3 * once.time_s))
-    assert thrice.energy_j / thrice.default_energy_j == pytest.approx(once.energy_j / once.default_energy_j)
+    assert (thrice.energy_j, thrice.time_s) == (
+        pytest.approx(3 * once.energy_j),
+        pytest.approx(3 * once.time_s),
+    )
+    assert thrice.energy_j / thrice.default_energy_j == pytest.approx(
+        once.energy_j / once.default_energy_j
+    )
     assert thrice.time_s / thrice.default_time_s == pytest.approx(once.time_s / once.default_time_s)
 
 
@@ -216,7 +264,9 @@ def test_the_first_runs_of_a_size_side_by_side_all_profile(tmp_path: Path) -> No
 
 
 def test_default_and_grid_search_by_hand(tmp_path: Path) -> None:
-    """The grid is 16 at 200 and 100 W, 32 likewise, begun at once, then 64, which misses; the cheapest stays."""
+    """The grid is 16 at 200 and 100 W, 32 likewise, begun at once, then 64, which misses;
+    the cheapest stays.
+    """
     scenario = tiny(tmp_path)
     default = play(Default(scenario), scenario, AT_ONCE)
     assert default.energy_j == default.default_energy_j == pytest.approx(4 * 3 * 1520)
@@ -249,7 +299,8 @@ def test_ledgers_add_up() -> None:
 
 def test_the_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
-    path, out = tmp_path / "groups.csv", tmp_path / "out"
+    path = tmp_path / "groups.csv"
+    out = tmp_path / "out"
     write_groups(path, [Group("a", "squad", tuple(AT_ONCE)), Group("b", "squad", tuple(APART))])
     arguments = ["--traces", str(tmp_path), "--out", str(out), "--processes", "2"]
     assert benchmark.main([*arguments, "--trace", str(path), "--policies", *benchmark.NAMES]) == 0
@@ -275,7 +326,9 @@ def test_the_file_of_the_papers_authors_is_read(tmp_path: Path) -> None:
         file.write("\n".join(["group,start_time,end_time,dataset,runtime_ratio", *rows]))
     arguments = ["--traces", str(tmp_path), "--out", str(tmp_path / "out"), "--processes", "1"]
     assert benchmark.main([*arguments, "--trace", str(tmp_path / "alibaba_groups.csv.xz")]) == 0
-    default = json.loads((tmp_path / "out" / "report.json").read_text())["workloads"]["bert_qa"]["default"]
+    default = json.loads((tmp_path / "out" / "report.json").read_text())["workloads"]["bert_qa"][
+        "default"
+    ]
     assert (default["submissions"], default["concurrent"]) == (3, 2)
     assert default["default_time_s"] == pytest.approx(3 * 24 * 1.1779405764729405)
 
@@ -298,17 +351,26 @@ def test_a_seed_is_the_luck_of_the_runs_too(tmp_path: Path) -> None:
     scenario = tiny(tmp_path)
     groups = [Group("a", "squad", tuple(APART)), Group("b", "squad", tuple(APART))]
     found = [
-        benchmark.run_groups(groups, {"squad": scenario}, ["zeus"], seed, 1)["bert_qa"]["zeus"] for seed in (0, 0, 1)
+        benchmark.run_groups(groups, {"squad": scenario}, ["zeus"], seed, 1)["bert_qa"]["zeus"]
+        for seed in (0, 0, 1)
     ]
     assert found[0] == found[1] != found[2]
 
 
 def test_the_report_by_hand() -> None:
     """A total where there are several workloads; a run below target is said."""
-    half, third = Ledger(2, 5.0, 8.0, 10.0, 4.0, 7.0, 14.0, attempts=3), Ledger(1, 10.0, 1.0, 30.0, 4.0, 1.0, 2.0, 1)
+    half = Ledger(2, 5.0, 8.0, 10.0, 4.0, 7.0, 14.0, attempts=3)
+    third = Ledger(1, 10.0, 1.0, 30.0, 4.0, 1.0, 2.0, 1)
     report = benchmark.report_of({"a": {"zeus": half}, "b": {"zeus": third}})
-    energy_time = {name: (row["zeus"]["energy"], row["zeus"]["time"]) for name, row in report["workloads"].items()}
-    assert energy_time == {"a": (0.5, 2.0), "b": (pytest.approx(1 / 3), 0.25), "all": (15 / 40, 9 / 8)}
+    energy_time = {
+        name: (row["zeus"]["energy"], row["zeus"]["time"])
+        for name, row in report["workloads"].items()
+    }
+    assert energy_time == {
+        "a": (0.5, 2.0),
+        "b": (pytest.approx(1 / 3), 0.25),
+        "all": (15 / 40, 9 / 8),
+    }
     assert report["submissions"] == 3
     assert "| all | zeus | 3 | 0.375 | 1.125 | 1.333 |" in benchmark.markdown_of(report)
     assert "done again" not in benchmark.markdown_of(report)
@@ -316,7 +378,9 @@ def test_the_report_by_hand() -> None:
     assert "done again" in benchmark.markdown_of(missed)
 
 
-def test_what_the_benchmark_cannot_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_benchmark_cannot_run_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path)
     path = tmp_path / "groups.csv"
     write_groups(path, [Group("a", "imagenet", tuple(AT_ONCE))])
@@ -329,21 +393,28 @@ def test_what_the_benchmark_cannot_run_is_one_line(tmp_path: Path, capsys: pytes
 
 
 CELL = st.one_of(
-    st.sampled_from(["a", "squad", "0", "1", "2.5", "-1", "1e300", "nan", "inf", "", '"', "\x00", "1,1"]),
+    st.sampled_from(
+        ["a", "squad", "0", "1", "2.5", "-1", "1e300", "nan", "inf", "", '"', "\x00", "1,1"]
+    ),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
 )
 
 
 @REPRODUCIBLE
-@given(st.lists(st.lists(CELL, max_size=5).map(",".join), max_size=4), st.sampled_from(["\n", "\r\n"]))
+@given(
+    st.lists(st.lists(CELL, max_size=5).map(",".join), max_size=4), st.sampled_from(["\n", "\r\n"])
+)
 def test_whatever_stands_in_a_file_is_read_or_said_in_one_line(lines: list[str], end: str) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "groups.csv"
         path.write_bytes(end.join([HEAD, "a,0,1,squad,1", *lines]).encode())
-        said, groups = "", []
+        said = ""
+        groups = []
         try:
             groups = read_groups(path)
         except JobSpecError as error:
             said = str(error)
     assert groups or len(said.splitlines()) == 1
-    assert all(s.end_s >= s.start_s and 0 < s.ratio < math.inf for g in groups for s in g.submissions)
+    assert all(
+        s.end_s >= s.start_s and 0 < s.ratio < math.inf for g in groups for s in g.submissions
+    )

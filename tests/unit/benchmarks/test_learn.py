@@ -1,4 +1,6 @@
-"""``benchmarks.learn`` times what it says: beliefs that nothing was derived from, no cache filled, every history."""
+"""``benchmarks.learn`` times what it says: beliefs that nothing was derived from,
+no cache filled, every history.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,12 @@ def test_each_timed_decision_learns_the_epochs_again(monkeypatch: pytest.MonkeyP
 def test_it_prints_every_history_and_says_what_is_too_slow(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {"TRIALS": 50, "CHOICES": 3, "HISTORIES": (0, 10), "CHOOSE_AIM_US": 0.0}.items():
+    for name, value in {
+        "TRIALS": 50,
+        "CHOICES": 3,
+        "HISTORIES": (0, 10),
+        "CHOOSE_AIM_US": 0.0,
+    }.items():
         monkeypatch.setattr(learn, name, value)
     with pytest.raises(SystemExit, match="choose takes"):
         learn.main([])

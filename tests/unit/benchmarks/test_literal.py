@@ -1,4 +1,6 @@
-"""The paper's algorithm with its switches: all on it is policy "zeus", off it behaves as upstream does."""
+"""The paper's algorithm with its switches: all on it is policy "zeus",
+off it behaves as upstream does.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,11 @@ def sizes(log: Log) -> list[list[int]]:
 
 
 def no_size_is_doubted(scenario: Scenario) -> bool:
-    """Whether each size's epoch costs about what the others permit: else its first run is repeated, unlike the paper's.
+    """Whether each size's epoch costs about what the others permit:
+    else its first run is repeated, unlike the paper's.
 
-    Drawn costs may be such that a larger size takes far longer for an epoch, which a real step does not.
+    Drawn costs may be such that a larger size takes far longer for an epoch,
+    which a real step does not.
     """
     costs = {b: arm.epoch.cost for b, arm in scenario.arms.items()}
     return all(
@@ -64,10 +68,16 @@ def test_all_switches_on_is_policy_zeus(scenario: Scenario, seed: int, beta: flo
 
 
 def test_a_window_that_is_just_full_has_forgotten_an_older_miss(tmp_path: Path) -> None:
-    """16 misses, then 16 and 32 converge seven times in all: 16, whose epoch is cheaper, is the incumbent."""
+    """16 misses, then 16 and 32 converge seven times in all: 16, whose epoch is cheaper,
+    is the incumbent.
+    """
     points = {b: (PowerMeasurement(100.0, 2.0036 + (b - 8) / 5000, 50.0),) for b in (8, 16, 32)}
-    pair = replace(tiny(tmp_path).pair, default_batch_size=16, max_epochs=12, max_power_w=200.0, points=points)
-    scenario = Scenario(replace(pair, epochs={8: (math.inf,), 16: (1.0, math.inf, 6.0), 32: (1.0,)}), eta=0.0)
+    pair = replace(
+        tiny(tmp_path).pair, default_batch_size=16, max_epochs=12, max_power_w=200.0, points=points
+    )
+    scenario = Scenario(
+        replace(pair, epochs={8: (math.inf,), 16: (1.0, math.inf, 6.0), 32: (1.0,)}), eta=0.0
+    )
     for seed in range(8):
         ours = literal(scenario, 40, seed, settled=Settled.all(), window=7)
         assert_alike(ours, replay(scenario, scenario.job(policy="zeus", window=7), 40, seed))
@@ -80,15 +90,21 @@ def test_all_switches_on_is_policy_zeus_on_the_papers_traces(workload: str) -> N
     scenario = Scenario(Traces(Path(os.environ["ZEUS_TRACES"])).pair(workload, "v100"))
     for seed in range(2):
         ours = literal(scenario, scenario.pair.recurrences, seed, settled=Settled.all())
-        assert_alike(ours, replay(scenario, scenario.job(policy="zeus"), scenario.pair.recurrences, seed))
+        assert_alike(
+            ours, replay(scenario, scenario.job(policy="zeus"), scenario.pair.recurrences, seed)
+        )
 
 
 def with_epochs(scenario: Scenario, **epochs: Sequence[float]) -> Scenario:
-    return Scenario(replace(scenario.pair, epochs={int(b[1:]): tuple(e) for b, e in epochs.items()}))
+    return Scenario(
+        replace(scenario.pair, epochs={int(b[1:]): tuple(e) for b, e in epochs.items()})
+    )
 
 
 def test_off_a_bound_is_twice_the_cheapest_recurrence_and_a_retry_explores(tmp_path: Path) -> None:
-    """32 costs 4680 J and its profiling; 16 may take twice that, 5 epochs; it misses and 64 is tried at once."""
+    """32 costs 4680 J and its profiling; 16 may take twice that, 5 epochs;
+    it misses and 64 is tried at once.
+    """
     scenario = with_epochs(tiny(tmp_path), b16=[6], b32=[3], b64=[2])
     off = literal(scenario, 3)
     assert sizes(off)[:2] == [[32], [16, 64]]
@@ -110,12 +126,16 @@ def test_off_a_run_that_fits_no_epoch_costs_nothing_and_is_learnt_as_dear(tmp_pa
     assert 0 < spent.epochs < 1
     assert spent.cost - spent.excess.cost == pytest.approx(2 * honest.runs[0][0].cost)
     kept = literal(scenario, 30, parts=Parts(pruning=False))
-    assert 16 not in {b for runs in sizes(kept)[8:] for b in runs}, "learnt as 100 bounds, not as nothing"
+    assert 16 not in {b for runs in sizes(kept)[8:] for b in runs}, (
+        "learnt as 100 bounds, not as nothing"
+    )
     assert kept.runs_without_model == 0
 
 
 def test_off_a_default_that_fails_ends_the_walk_down_and_its_cost_counts(tmp_path: Path) -> None:
-    """32 misses, 64 needs one epoch: the bound is twice what both cost, so 64 may take 6 epochs after a shift."""
+    """32 misses, 64 needs one epoch: the bound is twice what both cost,
+    so 64 may take 6 epochs after a shift.
+    """
     scenario = with_epochs(tiny(tmp_path), b16=[1], b32=[math.inf], b64=[1])
     harder = with_epochs(scenario, b16=[6], b32=[6], b64=[6])
     off = literal(scenario, 2, shifts={1: harder})
@@ -126,7 +146,10 @@ def test_off_a_default_that_fails_ends_the_walk_down_and_its_cost_counts(tmp_pat
 
 
 def test_off_a_failure_in_round_two_drops_the_sizes_behind_it(tmp_path: Path) -> None:
-    """Round 1: 32, 16, 64 converge. Round 2 starts at 16, the cheapest; 32 misses on the way to 64."""
+    """Round 1: 32, 16, 64 converge.
+
+    Round 2 starts at 16, the cheapest; 32 misses on the way to 64.
+    """
     scenario = with_epochs(tiny(tmp_path), b16=[1], b32=[2, 6], b64=[3])
 
     def later(neighbours: bool) -> set[int]:
@@ -145,7 +168,9 @@ def test_off_a_failure_in_round_two_drops_the_sizes_behind_it(tmp_path: Path) ->
 
 
 def test_off_nothing_helps_where_nothing_converges_any_more(tmp_path: Path) -> None:
-    """After a shift every run passes the old bound: upstream gives up after 20 tries, settled a model comes out."""
+    """After a shift every run passes the old bound: upstream gives up after 20 tries,
+    settled a model comes out.
+    """
     scenario = tiny(tmp_path)
     scenario = with_epochs(scenario, b16=[1], b32=[1], b64=[1])
     harder = with_epochs(scenario, b16=[5], b32=[6], b64=[6])
@@ -162,7 +187,10 @@ def test_off_equal_costs_make_a_point_mass(tmp_path: Path) -> None:
 
     def sampled(settled: Settled) -> set[int]:
         return {
-            b for seed in range(5) for runs in sizes(literal(scenario, 60, seed, settled=settled))[6:] for b in runs
+            b
+            for seed in range(5)
+            for runs in sizes(literal(scenario, 60, seed, settled=settled))[6:]
+            for b in runs
         }
 
     assert sampled(Settled(profiling=True)) == {16}, "no spread, no second thought"
@@ -171,9 +199,15 @@ def test_off_equal_costs_make_a_point_mass(tmp_path: Path) -> None:
 
 def test_parts_can_be_taken_out(tmp_path: Path) -> None:
     scenario = tiny(tmp_path)
-    unbounded = literal(with_epochs(scenario, b16=[6], b32=[1], b64=[6]), 6, parts=Parts(early_stopping=False))
+    unbounded = literal(
+        with_epochs(scenario, b16=[6], b32=[1], b64=[6]), 6, parts=Parts(early_stopping=False)
+    )
     assert max(r.epochs for runs in unbounded.runs for r in runs) == 6
-    kept = literal(with_epochs(scenario, b16=[math.inf], b32=[3], b64=[3]), 8, parts=Parts(pruning=False))
-    assert sum(r.batch_size == 16 for runs in kept.runs for r in runs) >= 2, "round 2 tries it again"
+    kept = literal(
+        with_epochs(scenario, b16=[math.inf], b32=[3], b64=[3]), 8, parts=Parts(pruning=False)
+    )
+    assert sum(r.batch_size == 16 for runs in kept.runs for r in runs) >= 2, (
+        "round 2 tries it again"
+    )
     limits = [r.limit_w for runs in literal(scenario, 8, parts=Parts(jit=False)).runs for r in runs]
     assert limits[:2] == [200, 100], "one limit per recurrence, from the highest"

@@ -13,7 +13,9 @@ from airflow_provider_zeus.power.simulated.models import CHIPS, LOADS, Chip
 from benchmarks.parts.profiler_overhead import Curve, Replayed, overhead
 
 LIMITS_W = np.array([100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0])
-BOWL = Curve(250.0, LIMITS_W, 100 * (250 / LIMITS_W) ** 0.5, (LIMITS_W - 40) * 100 * (250 / LIMITS_W) ** 0.5)
+BOWL = Curve(
+    250.0, LIMITS_W, 100 * (250 / LIMITS_W) ** 0.5, (LIMITS_W - 40) * 100 * (250 / LIMITS_W) ** 0.5
+)
 LOAD = Replayed((125.0, 150.0, 175.0, 200.0), (0.2, 0.1, 0.1, 0.1), (70.0, 160.0, 178.0, 200.0))
 
 

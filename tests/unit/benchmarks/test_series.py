@@ -16,8 +16,15 @@ HEAD = "slice,batch_size,seed,epochs,s_per_epoch\n"
 
 
 def write(path: Path, epochs: dict[int, str], slices: int = 30) -> Path:
-    """A series that never changes; an epoch takes 1 s at 16, half at 32, a quarter at 64, an eighth at 128."""
-    lines = [f"{t},{b},{seed},{e},{16 / b}\n" for t in range(slices) for b, e in epochs.items() for seed in (0, 1)]
+    """A series that never changes; an epoch takes 1 s at 16, half at 32, a quarter at 64,
+    an eighth at 128.
+    """
+    lines = [
+        f"{t},{b},{seed},{e},{16 / b}\n"
+        for t in range(slices)
+        for b, e in epochs.items()
+        for seed in (0, 1)
+    ]
     path.write_text(HEAD + "".join(lines))
     return path
 
@@ -28,8 +35,14 @@ def series(tmp_path: Path) -> Path:
     return write(tmp_path / "series.csv", {16: "10", 32: "10", 64: "12", 128: ""})
 
 
-def test_the_near_optimal_default_is_the_cheapest_and_a_miss_pays_for_its_epochs(series: Path) -> None:
-    assert defaults_of(read_series(series, 20)) == {"small": 16, "near_optimal": 128, "large": 128}, "20 epochs: 2.5 s"
+def test_the_near_optimal_default_is_the_cheapest_and_a_miss_pays_for_its_epochs(
+    series: Path,
+) -> None:
+    assert defaults_of(read_series(series, 20)) == {
+        "small": 16,
+        "near_optimal": 128,
+        "large": 128,
+    }, "20 epochs: 2.5 s"
     assert defaults_of(read_series(series, 30)) == {"small": 16, "near_optimal": 64, "large": 128}
 
 
@@ -42,7 +55,8 @@ def test_always_the_default_is_what_ratios_are_taken_to(series: Path) -> None:
 
 def test_hill_climbing_doubles_until_a_run_gets_no_cheaper(series: Path) -> None:
     (found,) = measure(read_series(series, 30), ["hill_climbing"], seeds=range(1), jobs=1).values()
-    small, best = found["small"], found["near_optimal"]
+    small = found["small"]
+    best = found["near_optimal"]
     assert small["runs_below_target"] == 0
     assert small["total_vs_default"] < 0.5, "it soon trains with 64"
     assert 1 < best["total_vs_default"] < 1.5, "trying 128 costs something now and then"
@@ -57,13 +71,36 @@ def test_the_products_policies_save_where_the_default_is_bad(series: Path) -> No
 
 def test_the_report_holds_the_policy_and_its_baselines(series: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    told = ["--table", str(series), "--max-epochs", "30", "--seeds", "1", "--jobs", "1", "--report", str(out)]
+    told = [
+        "--table",
+        str(series),
+        "--max-epochs",
+        "30",
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--report",
+        str(out),
+    ]
     assert main(told) == 0
     report = json.loads(out.read_text())
     assert set(report["defaults"]) == {"small", "near_optimal", "large"}
     assert set(report["baselines"]) == {"zeus", "hill_climbing"}
-    figures = {"batch_size", "total_vs_default", "low", "high", "vs_best_fixed", "vs_paper", "runs_below_target"}
-    assert set(report["defaults"]["small"]) == figures | {"runs_without_model", "attempts"}
+    figures = {
+        "batch_size",
+        "total_vs_default",
+        "low",
+        "high",
+        "vs_best_fixed",
+        "vs_paper",
+        "runs_below_target",
+    }
+    assert set(report["defaults"]["small"]) == figures | {
+        "runs_without_model",
+        "attempts",
+        "overdraft",
+    }
     assert report["defaults"]["small"]["runs_without_model"] == 0
     assert report["defaults"]["small"]["attempts"] == 2
     assert report["baselines"]["zeus"]["small"]["vs_paper"] == [1, 1, 1]

@@ -1,4 +1,6 @@
-"""The replay of limits that follow a signal, on series and traces small enough to reckon by hand."""
+"""The replay of limits that follow a signal,
+on series and traces small enough to reckon by hand.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ RATES: dict[float, Rate] = {100.0: (2000.0, 20.0), 200.0: (3000.0, 10.0)}
 
 
 def grid(folder: Path, name: str, night: float, day: float) -> None:
-    start, lines = datetime(2019, 12, 20, tzinfo=UTC), ["time_utc,gco2_per_kwh"]
+    start = datetime(2019, 12, 20, tzinfo=UTC)
+    lines = ["time_utc,gco2_per_kwh"]
     for h in range(24 * 40):
         at = start + timedelta(hours=h)
         lines.append(f"{at:%Y-%m-%dT%H:%MZ},{night if at.hour < 12 else day}")
@@ -49,7 +52,16 @@ def test_a_grid_that_changes_gains_and_one_that_does_not_gains_nothing(
     signals.mkdir()
     grid(signals, "flat_2020.csv", 200.0, 200.0)
     grid(signals, "steep_2020.csv", 10.0, 500.0)
-    arguments = ["--traces", str(tiny.write(tmp_path)), "--signals", str(signals), "--hours", "10", "--jobs", "1"]
+    arguments = [
+        "--traces",
+        str(tiny.write(tmp_path)),
+        "--signals",
+        str(signals),
+        "--hours",
+        "10",
+        "--jobs",
+        "1",
+    ]
     assert signal_follow.main([*arguments, "--out", str(tmp_path / "out")]) == 0
     rows = json.loads((tmp_path / "out" / "report.json").read_text())
     gained = {(r["signal"], r["rule"], r["eta"]): r["saved"] - r["single_saved"] for r in rows}
@@ -57,11 +69,20 @@ def test_a_grid_that_changes_gains_and_one_that_does_not_gains_nothing(
     assert all(abs(g) < 0.02 for (_, rule, _), g in gained.items() if rule == "best limit")
     steep = [gained["steep_2020", "known", eta] for eta in signal_follow.ETAS]
     assert max(steep) > 1.0
-    assert [gained["steep_2020", "planned", eta] for eta in signal_follow.ETAS] == pytest.approx(steep, abs=0.02)
+    assert [gained["steep_2020", "planned", eta] for eta in signal_follow.ETAS] == pytest.approx(
+        steep, abs=0.02
+    )
     assert "gained over single limits" in (tmp_path / "out" / "report.md").read_text()
     assert "known" in capsys.readouterr().out
 
 
-def test_a_folder_without_a_series_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert signal_follow.main(["--traces", str(tiny.write(tmp_path)), "--signals", str(tmp_path / "none")]) == 2
+def test_a_folder_without_a_series_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        signal_follow.main(
+            ["--traces", str(tiny.write(tmp_path)), "--signals", str(tmp_path / "none")]
+        )
+        == 2
+    )
     assert "no carbon series" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""The replay of waits over hourly series, on a small folder made up here, and on the real one where it is named."""
+"""The replay of waits over hourly series, on a small folder made up here,
+and on the real one where it is named.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,17 @@ def folder(tmp_path: Path, days: int = 40) -> Path:
         lines.append(f"{at:%Y-%m-%dT%H:%MZ},{value}")
     (tmp_path / "xx_2020.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "savings.csv").write_text(
-        "signal,scheduled_utc_h,job_h,may_wait_h,forecast,saved_percent\nxx carbon 2020,18,1,16,week,80.0\n"
+        "signal,scheduled_utc_h,job_h,may_wait_h,forecast,saved_percent\nxx carbon"
+        " 2020,18,1,16,week,80.0\n"
     )
     return tmp_path
 
 
 @pytest.mark.nightly
 def test_a_replay_and_its_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = signals.main(["--signals", str(folder(tmp_path)), "--out", str(tmp_path / "out"), "--jobs", "1"])
+    status = signals.main(
+        ["--signals", str(folder(tmp_path)), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    )
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     cells = {(c["scheduled_h"], c["job_h"], c["wait_h"]): c for c in report["cells"]}
     assert len(cells) == 27
@@ -46,7 +51,9 @@ def test_a_replay_and_its_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture
     )
 
 
-def test_an_empty_folder_and_an_unknown_column_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_folder_and_an_unknown_column_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert signals.main(["--signals", str(tmp_path)]) == 2
     (tmp_path / "xx_2020.csv").write_text("time_utc,joules\n2020-01-01T00:00Z,3\n")
     assert signals.main(["--signals", str(tmp_path)]) == 2

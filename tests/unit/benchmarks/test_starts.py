@@ -1,4 +1,6 @@
-"""The benchmark of starts: a training is made once, its policy pays for all that it tries, and its report is whole."""
+"""The benchmark of starts: a training is made once, its policy pays for all that it tries,
+and its report is whole.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from benchmarks.starts import POLICY, WAYS, Totals, Trainings, figures, main, pl
 def series(rows: int = 160) -> Dated:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((rows, 3))
-    return Dated(x, x @ np.array([1.0, -1.0, 0.5]) + 0.1 * rng.standard_normal(rows), window=60, step=20)
+    return Dated(
+        x, x @ np.array([1.0, -1.0, 0.5]) + 0.1 * rng.standard_normal(rows), window=60, step=20
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -55,17 +59,36 @@ def test_the_policy_pays_for_what_it_tries() -> None:
 
 
 def test_figures_are_relative_to_always_cold() -> None:
-    seeds = [{way: Totals(2.0, 10.0 if way == "cold" else 5.0, 1.0, 1, 4.0) for way in WAYS} for _ in range(2)]
+    seeds = [
+        {way: Totals(2.0, 10.0 if way == "cold" else 5.0, 1.0, 1, 4.0) for way in WAYS}
+        for _ in range(2)
+    ]
     found = figures(seeds)
     assert found["cold"] == {"cost": 1.0, "due": 0.1, "epochs": 2.0, "missed": 1.0, "service": 1.0}
     assert found["policy"]["cost"] == 0.5
 
 
-def test_a_series_of_others_is_read_and_the_report_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_series_of_others_is_read_and_the_report_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = series()
     np.savez(tmp_path / "mine.npz", X=data.x, y=data.y, window=60, step=20)
     out = tmp_path / "out.json"
-    assert main(["--data", str(tmp_path / "mine.npz"), "--seeds", "1", "--jobs", "1", "--report", str(out)]) == 0
+    assert (
+        main(
+            [
+                "--data",
+                str(tmp_path / "mine.npz"),
+                "--seeds",
+                "1",
+                "--jobs",
+                "1",
+                "--report",
+                str(out),
+            ]
+        )
+        == 0
+    )
     found = json.loads(out.read_text())
     assert set(found["ways"]) == set(found["skipping"]) == {"cold", "shrunk", "warm", "policy"}
     assert set(found["ways"]["policy"]) == {"cost", "due", "epochs", "missed", "service"}

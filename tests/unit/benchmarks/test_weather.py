@@ -30,12 +30,23 @@ from benchmarks import weather
 from benchmarks.quality import slice_tables as wt
 from benchmarks.quality import slice_trainings
 from benchmarks.quality.slice_tables import Week
-from benchmarks.quality.slice_trainings import Profile, Trainings, always, best_limit, full_power, replay, truths_of
+from benchmarks.quality.slice_trainings import (
+    Profile,
+    Trainings,
+    always,
+    best_limit,
+    full_power,
+    replay,
+    truths_of,
+)
 from benchmarks.simulation.environment import Run
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import PowerMeasurement
 
-WEEKS = [Week("A", 100, {10: (2.0,), 20: (math.inf,)}), Week("B", 200, {10: (3.0,), 20: (math.inf,)})]
+WEEKS = [
+    Week("A", 100, {10: (2.0,), 20: (math.inf,)}),
+    Week("B", 200, {10: (3.0,), 20: (math.inf,)}),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +58,9 @@ def _short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 def points(batch_size: int, samples: int) -> tuple[PowerMeasurement, ...]:
     """Twice the batch size takes two thirds of the time."""
     factor = samples / 100 * (1.0 if batch_size == 10 else 2 / 3)
-    return PowerMeasurement(100.0, 12.0 * factor, 80.0), PowerMeasurement(200.0, 10.0 * factor, 150.0)
+    return PowerMeasurement(100.0, 12.0 * factor, 80.0), PowerMeasurement(
+        200.0, 10.0 * factor, 150.0
+    )
 
 
 def job(*sizes: int, policy: str = "knowledge_gradient") -> ZeusJob:
@@ -62,7 +75,9 @@ def job(*sizes: int, policy: str = "knowledge_gradient") -> ZeusJob:
     )
 
 
-def fixed(weeks: Sequence[Week], at: Callable[[Scenario], PowerMeasurement], seed: int = 0) -> list[Run]:
+def fixed(
+    weeks: Sequence[Week], at: Callable[[Scenario], PowerMeasurement], seed: int = 0
+) -> list[Run]:
     return always(weeks, truths_of(weeks, job(10), points), job(10), seed, at)
 
 
@@ -84,7 +99,9 @@ def test_the_baselines_cost_what_the_hand_says() -> None:
 
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
 def test_a_single_batch_size_costs_its_epochs_and_its_profiling(policy: str) -> None:
-    """3 s at 200 W (0.3 epochs, 450 J), 3 s at 100 W (0.25 epochs, 240 J): 162 J more and 0.6 s less than at best."""
+    """3 s at 200 W (0.3 epochs, 450 J), 3 s at 100 W (0.25 epochs, 240 J):
+    162 J more and 0.6 s less than at best.
+    """
     profiling = 0.5 * 162 - 125 * 0.6
     costs = [cost(runs) for runs in runs_of(WEEKS, job(10, policy=policy))]
     assert costs == pytest.approx([2 * 1980 + profiling, 3 * 3960])
@@ -106,7 +123,8 @@ def test_profiling_goes_on_where_the_run_before_ended(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
 def test_what_is_given_up_is_charged_and_every_week_ends_with_a_model(policy: str) -> None:
-    weeks, both = WEEKS * 10, job(10, 20, policy=policy)
+    weeks = WEEKS * 10
+    both = job(10, 20, policy=policy)
     log = runs_of(weeks, both)
     tries = [run for runs in log for run in runs if run.batch_size == 20]
     assert tries, "20 looks cheaper per epoch: it must be tried"
@@ -114,13 +132,18 @@ def test_what_is_given_up_is_charged_and_every_week_ends_with_a_model(policy: st
     assert sum(len(runs) - 1 for runs in log) == len(tries)
     paid = math.fsum(cost(runs) for runs in log)
     excess = math.fsum(run.excess.cost for runs in log for run in runs if run.reached)
-    assert paid == pytest.approx(10 * (2 * 1980 + 3 * 3960) + excess + math.fsum(run.cost for run in tries))
+    assert paid == pytest.approx(
+        10 * (2 * 1980 + 3 * 3960) + excess + math.fsum(run.cost for run in tries)
+    )
 
 
 @pytest.mark.slow
 def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) -> None:
-    """The example's own training on its simulated GPU, profiling and all; within 5 %, as luck has it."""
-    example, planned = weather.example_job(), PlannedAttempt(batch_size=256, phase=Phase.EXPLORE, why="first")
+    """The example's own training on its simulated GPU, profiling and all; within 5 %,
+    as luck has it.
+    """
+    example = weather.example_job()
+    planned = PlannedAttempt(batch_size=256, phase=Phase.EXPLORE, why="first")
     from weather import forecast
 
     plan = Plan(
@@ -145,7 +168,9 @@ def test_a_replayed_run_is_charged_what_the_same_real_run_was(tmp_path: Path) ->
     assert run.time_s == pytest.approx(seen.time_s, rel=0.05)
     assert run.energy_j == pytest.approx(seen.energy_j, rel=0.05)
     costs = {p.limit_w: truth.weights.cost(p.energy_j, p.time_s) for p in truth.pair.points[256]}
-    assert costs[seen.power_limit_w] == pytest.approx(costs[run.limit_w], rel=0.01), "or one that is as good"
+    assert costs[seen.power_limit_w] == pytest.approx(costs[run.limit_w], rel=0.01), (
+        "or one that is as good"
+    )
 
 
 def test_luck_is_the_slices_own_whoever_trains_it() -> None:
@@ -157,13 +182,21 @@ def test_luck_is_the_slices_own_whoever_trains_it() -> None:
 
 
 def test_the_table_holds_every_cell_of_the_example() -> None:
-    rows, example = wt.read(wt.TABLE), weather.example_job()
+    rows = wt.read(wt.TABLE)
+    example = weather.example_job()
     assert sorted(row.cell for row in rows) == sorted(weather.all_cells())
-    assert (tuple(example.batch_sizes), example.max_epochs, example.eta) == (wt.BATCH_SIZES, wt.MAX_EPOCHS, wt.ETA)
+    assert (tuple(example.batch_sizes), example.max_epochs, example.eta) == (
+        wt.BATCH_SIZES,
+        wt.MAX_EPOCHS,
+        wt.ETA,
+    )
     assert example.device == f"simulated:{wt.GPU}/{wt.LOAD}"
     for row in rows:
         again = wt.row_of(
-            row.cell, reached=bool(row.reached), epochs=row.epochs, samples_per_epoch=row.samples_per_epoch
+            row.cell,
+            reached=bool(row.reached),
+            epochs=row.epochs,
+            samples_per_epoch=row.samples_per_epoch,
         )
         assert row == again
         assert row.reached or row.epochs == wt.MAX_EPOCHS
@@ -171,7 +204,8 @@ def test_the_table_holds_every_cell_of_the_example() -> None:
 
 @pytest.mark.nightly
 def test_measuring_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
-    path, cells = tmp_path / "table.csv", [("2013-W13", 512, 0), ("2013-W13", 512, 1)]
+    path = tmp_path / "table.csv"
+    cells = [("2013-W13", 512, 0), ("2013-W13", 512, 1)]
     done = wt.row_of(cells[0], reached=True, epochs=7, samples_per_epoch=4858)
     wt.write(path, [done], ["kept"])
     assert weather.measure(path, 1, cells) == 1

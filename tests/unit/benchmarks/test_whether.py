@@ -13,7 +13,9 @@ from benchmarks.whether import MOST, Year, checked, every, played, report, year
 
 
 def of(weeks: int = 10) -> Year:
-    """A model's error grows by .1 a week, on the newest week and on the one that it serves; an epoch draws 2 J."""
+    """A model's error grows by .1 a week, on the newest week and on the one that it serves;
+    an epoch draws 2 J.
+    """
     age = np.subtract.outer(np.arange(weeks), np.arange(weeks)).astype(float)
     error = np.where(age >= 0, 0.5 + 0.1 * age, np.nan)
     return Year(

@@ -1,4 +1,7 @@
-"""DAGs with one usual mistake each, and one without: what ``airflow zeus check`` is tried on. None may train."""
+"""DAGs with one usual mistake each, and one without: what ``airflow zeus check`` is tried on.
+
+None may train.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ from airflow.sdk import DAG, BaseOperator, task
 
 from airflow_provider_zeus import ZeusCommandOperator, ZeusJob, ZeusTrial
 
-SIZES = {"batch_sizes": [16, 32, 64], "default_batch_size": 32, "max_epochs": 5, "device": "simulated:v100/neumf"}
+SIZES = {
+    "batch_sizes": [16, 32, 64],
+    "default_batch_size": 32,
+    "max_epochs": 5,
+    "device": "simulated:v100/neumf",
+}
 JOB = ZeusJob(**SIZES, target="accuracy >= 0.9")
 SCRIPTS = Path(__file__).with_name("checked_scripts")
 
@@ -23,7 +31,8 @@ class ContainerOperator(BaseOperator):
 
     def __init__(self, *, command="", env=None, **kwargs):
         super().__init__(**kwargs)
-        self.command, self.env = command, env
+        self.command = command
+        self.env = env
 
     def execute(self, context):
         raise AssertionError("a check starts no container")
@@ -71,7 +80,9 @@ with DAG("one_id_two_jobs", schedule=None, start_date=datetime(2026, 1, 1)):
     def first(run=None):
         return train(run)
 
-    @task.zeus(ZeusJob(**SIZES | {"batch_sizes": [32, 128]}, target="accuracy >= 0.9", job_id="shared"))
+    @task.zeus(
+        ZeusJob(**SIZES | {"batch_sizes": [32, 128]}, target="accuracy >= 0.9", job_id="shared")
+    )
     def second(run=None):
         return train(run)
 
@@ -116,6 +127,11 @@ with DAG("contexts", schedule=None, start_date=datetime(2026, 1, 1)):
     def by_a_template_that_fails(rows, run=None):
         return train(run, rows)
 
+    @task.zeus(JOB)
+    def by_what_is_triggered(region, run=None):
+        return train(run, region)
+
+    by_what_is_triggered("{{ dag_run.conf.region }}")
     dated()
     by_partition()
     by_a_template_of_an_xcom("{{ ti.xcom_pull('load') }}")
@@ -123,8 +139,12 @@ with DAG("contexts", schedule=None, start_date=datetime(2026, 1, 1)):
 
 with DAG("commands", schedule=None, start_date=datetime(2026, 1, 1)):
     for script in ("right", "ignores_its_size", "prints_its_result"):
-        ZeusCommandOperator(task_id=script, job=JOB, command=[sys.executable, f"checked_scripts/{script}.py"])
-    ZeusCommandOperator(task_id="several", job=JOB, command=["torchrun", "--nproc-per-node=2", "train.py"])
+        ZeusCommandOperator(
+            task_id=script, job=JOB, command=[sys.executable, f"checked_scripts/{script}.py"]
+        )
+    ZeusCommandOperator(
+        task_id="several", job=JOB, command=["torchrun", "--nproc-per-node=2", "train.py"]
+    )
     ZeusCommandOperator(task_id="submitted", job=JOB, command=["sbatch", "train.sbatch"])
     TRACKED = ZeusJob(**SIZES, target="accuracy >= 0.9", log_to=["mlflow"])
     for script in ("right", "prints_its_result"):

@@ -32,7 +32,8 @@ def home(tmp_path: Path, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AIRFLOW__ZEUS__STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("AIRFLOW__ZEUS__ATTEMPT_ROOT", str(tmp_path / "models"))
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor")
-    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")  # a command sets it; given back at the test's end
+    # a command sets it; given back at the test's end
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
     monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT", raising=False)
     return tmp_path
 
@@ -64,7 +65,9 @@ def store(home: Path, empty_log: Path) -> Store:
     return open_store()
 
 
-def recur(store: Store, n: int, state: State = State.CONVERGED, job_id: str = "d.train", **changes: object) -> Trial:
+def recur(
+    store: Store, n: int, state: State = State.CONVERGED, job_id: str = "d.train", **changes: object
+) -> Trial:
     """Recurrence ``n`` from question to result."""
     trial = store.ask(request(n, job_id=job_id, ti_id=f"{job_id}-{n}")).trial
     return store.tell(trial.key, state, report(trial.batch_size, **changes))  # type: ignore[arg-type]

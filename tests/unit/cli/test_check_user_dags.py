@@ -17,7 +17,9 @@ FROM_3_3 = "a task gets partition_key from Airflow 3.3 on"
 
 
 def marks_of(kind: str, number: int) -> list[pytest.MarkDecorator]:
-    """The first mistake of each kind is tried quickly; those of partitions where Airflow has them."""
+    """The first mistake of each kind is tried quickly;
+    those of partitions where Airflow has them.
+    """
     marks = [pytest.mark.slow] if number else []
     if NO_PARTITIONS and "partition" in kind:
         marks.append(pytest.mark.skip(reason=FROM_3_3))
@@ -37,7 +39,9 @@ def found_in(zeus: Zeus, path: Path, dag_id: str = "nightly") -> list[Finding]:
 
 
 @pytest.mark.parametrize("mistake", EACH)
-def test_a_usual_mistake(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+def test_a_usual_mistake(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
     monkeypatch.setenv("AIRFLOW__ZEUS__CURRENCY", "EUR")
     monkeypatch.setenv("AIRFLOW__ZEUS__PRICE_PER_KWH", "0.3")
     path = home / "nightly.py"

@@ -1,4 +1,6 @@
-"""``airflow zeus check`` reads the DAG's own file: what its neighbours do harms nothing, and is not shown."""
+"""``airflow zeus check`` reads the DAG's own file: what its neighbours do harms nothing,
+and is not shown.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from airflow.dag_processing.bundles import manager
 
 from airflow_provider_zeus.cli.dag_file import import_dag
 from airflow_provider_zeus.cli.finding import Finding
 
 DAG = "from airflow.sdk import DAG\nimport {module}\nwith DAG({name}): pass\n"
-FAILS = "from airflow.sdk import DAG\nprint('noise of a neighbour')\nraise ValueError('a secret of a neighbour')\n"
+FAILS = (
+    "from airflow.sdk import DAG\nprint('noise of a neighbour')\nraise ValueError('a secret of a"
+    " neighbour')\n"
+)
 
 
 def bundles_are(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
     kind = "airflow.dag_processing.bundles.local.LocalDagBundle"
-    listed = [{"name": each.name, "classpath": kind, "kwargs": {"path": str(each)}} for each in folders]
+    listed = [
+        {"name": each.name, "classpath": kind, "kwargs": {"path": str(each)}} for each in folders
+    ]
     monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps(listed))
+    # Airflow 3.4 reads the list once in a process
+    listing = getattr(manager, "_load_bundle_config_snapshot", None)
+    if listing is not None:
+        listing.cache_clear()
 
 
 @pytest.fixture
@@ -49,8 +61,15 @@ def test_neighbours_are_not_imported_where_one_file_names_the_dag(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     triggers = FAILS + "TriggerDagRunOperator(task_id='t', trigger_dag_id='nightly')\n"
-    write(folder, a_broken=triggers, nightly=DAG.format(module="json", name="'nightly'"), z_broken=FAILS)
-    (folder / "b_ran.py").write_text(f"import os, airflow  # dag\nopen({str(folder / 'ran')!r}, 'w').close()\n")
+    write(
+        folder,
+        a_broken=triggers,
+        nightly=DAG.format(module="json", name="'nightly'"),
+        z_broken=FAILS,
+    )
+    (folder / "b_ran.py").write_text(
+        f"import os, airflow  # dag\nopen({str(folder / 'ran')!r}, 'w').close()\n"
+    )
     assert found("nightly") == Finding("import", "ok", f"nightly in {folder / 'nightly.py'}")
     assert not (folder / "ran").exists()
     out, err = capfd.readouterr()
@@ -60,8 +79,12 @@ def test_neighbours_are_not_imported_where_one_file_names_the_dag(
 NEIGHBOURS = {
     "fails": FAILS + "'nightly'\n",
     "ends the process": "import os  # airflow dag 'nightly'\nos._exit(3)\n",
-    "leaves a half module": "import sys  # airflow dag 'nightly'\nsys.modules['halves'] = sys\nraise ImportError\n",
-    "fills the output": "import airflow, os  # dag 'nightly'\nfor _ in range(99): os.write(1, b'noise' * 999)\n",
+    "leaves a half module": (
+        "import sys  # airflow dag 'nightly'\nsys.modules['halves'] = sys\nraise ImportError\n"
+    ),
+    "fills the output": (
+        "import airflow, os  # dag 'nightly'\nfor _ in range(99): os.write(1, b'noise' * 999)\n"
+    ),
 }
 
 
@@ -83,13 +106,19 @@ def test_a_neighbour_that_names_the_dag_too(
     assert "noise" not in "".join(capfd.readouterr())
 
 
-def test_an_id_that_its_own_file_does_not_name(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write(folder, a="'nightly'\n" + FAILS, b=DAG.format(module="json", name="'night' + 'ly'"), c=FAILS)
+def test_an_id_that_its_own_file_does_not_name(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        folder, a="'nightly'\n" + FAILS, b=DAG.format(module="json", name="'night' + 'ly'"), c=FAILS
+    )
     assert found("nightly").finding == f"nightly in {folder / 'b.py'}"
     assert "noise" not in "".join(capfd.readouterr())
     missing = found("nihgtly")
     assert (missing.status, missing.finding) == ("error", "there is no DAG nihgtly")
-    assert missing.remedy == ("did you mean nightly; 2 files cannot be imported (airflow dags list-import-errors)")
+    assert missing.remedy == (
+        "did you mean nightly; 2 files cannot be imported (airflow dags list-import-errors)"
+    )
 
 
 def test_an_error_of_its_own_file(folder: Path) -> None:
@@ -105,7 +134,12 @@ def test_the_file_from_which_airflow_knows_it(folder: Path) -> None:
     from airflow_provider_zeus.airflow_compat import DagModel, create_session
 
     text = DAG.format(module="json", name="'nightly'")
-    write(folder, a="import os, airflow  # dag\nos._exit(1)  # 'nightly'\n", b=text, c=text.replace("json", "os"))
+    write(
+        folder,
+        a="import os, airflow  # dag\nos._exit(1)  # 'nightly'\n",
+        b=text,
+        c=text.replace("json", "os"),
+    )
     with create_session() as session:
         session.merge(DagBundleModel(name="dags"))
         session.flush()

@@ -1,4 +1,6 @@
-"""``airflow zeus demo``: what it says where something is missing, and what it triggers where nothing is."""
+"""``airflow zeus demo``: what it says where something is missing,
+and what it triggers where nothing is.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def ending_soon(state: str = "success") -> Iterator[None]:
     def end() -> None:
         while not left.wait(0.3):
             with suppress(OperationalError), create_session() as session:
-                session.execute(sa.update(DagRun).where(DagRun.dag_id == DAG_ID).values(state=state))
+                session.execute(
+                    sa.update(DagRun).where(DagRun.dag_id == DAG_ID).values(state=state)
+                )
 
     ends = threading.Thread(target=end)
     ends.start()
@@ -90,9 +94,12 @@ def test_without_servers_it_names_them_and_the_remedy(zeus: Zeus) -> None:
 
 
 def test_without_a_database_it_says_so(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "not_migrated", lambda: "Airflow's metadata database lacks the tables")
-    assert "No Airflow runs here: Airflow's metadata database lacks the tables; run 'airflow standalone'" in (
-        zeus("demo", "--wait", "0").err
+    monkeypatch.setattr(
+        demo, "not_migrated", lambda: "Airflow's metadata database lacks the tables"
+    )
+    assert (
+        "No Airflow runs here: Airflow's metadata database lacks the tables; run 'airflow"
+        " standalone'" in (zeus("demo", "--wait", "0").err)
     )
 
 
@@ -100,14 +107,21 @@ def test_it_waits_and_says_for_what_once(zeus: Zeus, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(demo, "POLL_S", 0.05)
     done = zeus("demo", "--wait", "1")
     assert done.status == 1
-    assert done.out.count("Waiting for it, 1 s at most") + done.out.count("Waiting for it, 0 s at most") == 1
+    assert (
+        done.out.count("Waiting for it, 1 s at most")
+        + done.out.count("Waiting for it, 0 s at most")
+        == 1
+    )
 
 
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize(
     ("load_examples", "said"),
     [
-        ("False", ("[core] load_examples is off here", "AIRFLOW__CORE__LOAD_EXAMPLES=True", "or copy ")),
+        (
+            "False",
+            ("[core] load_examples is off here", "AIRFLOW__CORE__LOAD_EXAMPLES=True", "or copy "),
+        ),
         ("True", ("loads no examples of providers", "copy ")),
     ],
 )
@@ -117,12 +131,15 @@ def test_where_the_examples_are_not_loaded_it_names_the_remedy(
     monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", load_examples)
     done = zeus("demo", "--wait", "0")
     assert done.status == 1
-    for text in (*said, str(DAGS / "zeus_demo.py")):  # an installation in place: the checkout's file
+    # an installation in place: the checkout's file
+    for text in (*said, str(DAGS / "zeus_demo.py")):
         assert text in done.err
 
 
 @pytest.mark.usefixtures("running")
-def test_a_dag_that_is_not_parsed_yet_is_waited_for(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dag_that_is_not_parsed_yet_is_waited_for(
+    zeus: Zeus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "True")
     monkeypatch.setattr(Path, "is_relative_to", lambda *_: True)
     assert "is not parsed yet" in zeus("demo", "--wait", "0").err
@@ -131,7 +148,11 @@ def test_a_dag_that_is_not_parsed_yet_is_waited_for(zeus: Zeus, monkeypatch: pyt
 @pytest.mark.usefixtures("running", "home")
 def test_an_import_error_is_shown(zeus: Zeus) -> None:
     with create_session() as session:
-        session.add(ParseImportError(filename="zeus_demo.py", stacktrace="Traceback\n  x\nImportError: no numpy\n"))
+        session.add(
+            ParseImportError(
+                filename="zeus_demo.py", stacktrace="Traceback\n  x\nImportError: no numpy\n"
+            )
+        )
     try:
         assert "cannot be imported: ImportError: no numpy" in zeus("demo", "--wait", "0").err
     finally:
@@ -140,7 +161,9 @@ def test_an_import_error_is_shown(zeus: Zeus) -> None:
 
 
 @pytest.mark.usefixtures("running", "parsed")
-def test_runs_are_triggered_once_and_followed(zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_triggered_once_and_followed(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     origin = replace(request(1).origin, dag_id=DAG_ID, run_id="zeus-demo-01")
     trial = store.ask(request(1, job_id=JOB_ID, origin=origin)).trial
     store.tell(trial.key, State.CONVERGED, report(trial.batch_size))
@@ -154,15 +177,23 @@ def test_runs_are_triggered_once_and_followed(zeus: Zeus, store: Store, monkeypa
     assert lines[1].endswith("/dags/zeus_demo/plugin/zeus-cost")
     ended = [line.split()[:3] for line in lines if "/10 " in line]
     assert ended[0] == ["1/10", "zeus-demo-01", "reached"]
-    assert ended[1:] == [[f"{n}/10", f"zeus-demo-{n:02}", "success"] for n in range(2, 11)], "they left no trial"
+    assert ended[1:] == [[f"{n}/10", f"zeus-demo-{n:02}", "success"] for n in range(2, 11)], (
+        "they left no trial"
+    )
     with create_session() as session:
         assert session.get(DagModel, DAG_ID).is_paused is False  # type: ignore[union-attr]
     assert run_ids() == [f"zeus-demo-{n:02}" for n in range(1, 11)]
     again = zeus("demo")
-    assert (again.status, again.out.splitlines()[0]) == (0, "0 runs of zeus_demo triggered, 10 were there already.")
+    assert (again.status, again.out.splitlines()[0]) == (
+        0,
+        "0 runs of zeus_demo triggered, 10 were there already.",
+    )
     with ending_soon():
         more = zeus("demo", "--runs", "11")
-    assert (more.status, more.out.splitlines()[0]) == (0, "1 run of zeus_demo triggered, 10 were there already.")
+    assert (more.status, more.out.splitlines()[0]) == (
+        0,
+        "1 run of zeus_demo triggered, 10 were there already.",
+    )
     assert len(run_ids()) == 11
 
 
@@ -176,7 +207,9 @@ def test_a_run_that_failed_is_named(zeus: Zeus, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("running", "parsed")
-def test_runs_that_do_not_end_are_not_awaited_for_ever(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_do_not_end_are_not_awaited_for_ever(
+    zeus: Zeus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(demo, "RUN_S", 0.0)
     done = zeus("demo", "--runs", "1")
     assert done.status == 1
@@ -202,7 +235,9 @@ def test_a_locked_database_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> No
         demo._patiently(never)
 
 
-def test_the_address_is_that_of_the_configuration(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_is_that_of_the_configuration(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__API__PORT", "8123")
     monkeypatch.delenv("AIRFLOW__API__BASE_URL", raising=False)
     assert demo.ui_url() == "http://127.0.0.1:8123"

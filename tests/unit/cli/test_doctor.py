@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,17 +27,25 @@ from airflow_provider_zeus.store.sql.schema import HEAD
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from tests.fake_nvml import FakeNvml
+from tests.golden import Table
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.power.limits.test_sidecar import Running
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import report, request
 
 CHECKS = ["versions", "configuration", "device", "energy", "permission"]
-CHECKS += ["state_dir", "store", "schema", "trials", "executor", "pending costs"]
+CHECKS += ["state_dir", "store", "schema", "runs", "executor", "pending costs"]
+CHECKS += ["measure", "refused DAGs", "factors"]
 
 
 def findings(zeus: Zeus, *arguments: str) -> dict[str, Finding]:
     return {f["check"]: Finding(**f) for f in json.loads(zeus("doctor", "--json", *arguments).out)}
+
+
+def check(situation: str, finding: Finding, folder: Path | None = None) -> None:
+    """What people read of one finding is a row of the table."""
+    text = f"{finding.status}: {finding.finding}\n-> {finding.remedy or 'nothing to do'}"
+    Table("doctor").check(situation, text.replace(str(folder), "FOLDER"))
 
 
 def test_every_check_in_order_and_nothing_is_changed(zeus: Zeus, home: Path) -> None:
@@ -55,10 +64,15 @@ def never_started(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[s
     """Runs ``airflow zeus ...`` in a process of its own, whose Airflow has never been started."""
     new = tmp_path / "new"
     new.mkdir()
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW__DATABASE", "_AIRFLOW"))}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW__DATABASE", "_AIRFLOW"))
+    }
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        code = f"import sys; from airflow.__main__ import main; sys.argv = {['airflow', 'zeus', *arguments]!r}; main()"
+        code = (
+            "import sys; from airflow.__main__ import main; sys.argv ="
+            f" {['airflow', 'zeus', *arguments]!r}; main()"
+        )
         return subprocess.run(
             [sys.executable, "-c", code],
             env={**environment, "AIRFLOW_HOME": str(new)},
@@ -81,12 +95,12 @@ def test_before_the_first_migration_it_says_that_alone(
     assert "lacks the tables" in found["airflow"].finding
     assert "airflow db migrate" in (found["airflow"].remedy or "")
     undecided = {f.check for f in found.values() if f.status == "undecided"}
-    assert undecided == {"store", "schema", "trials", "pending costs"}
+    assert undecided == {"store", "schema", "runs", "pending costs", "refused DAGs", "factors"}
     assert found["executor"].status == "ok"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [("trials", "d.train"), ("repair",)])
+@pytest.mark.parametrize("command", [("runs", "d.train"), ("repair",)])
 def test_before_the_first_migration_other_commands_say_so_too(
     never_started: Callable[..., subprocess.CompletedProcess[str]], command: tuple[str, ...]
 ) -> None:
@@ -99,14 +113,23 @@ def test_before_the_first_migration_other_commands_say_so_too(
 def test_people_read_a_line_per_check_and_its_remedy(zeus: Zeus, home: Path) -> None:
     lines = zeus("doctor").out.splitlines()
     assert lines[0].startswith("OK       versions       Airflow 3.")
-    assert [line.split()[1] for line in lines if not line.startswith(" ")][:-1] == [c.split()[0] for c in CHECKS]
-    assert lines[-1].startswith("11 checks: ")
+    assert [line.split()[1] for line in lines if not line.startswith(" ")][:-1] == [
+        c.split()[0] for c in CHECKS
+    ]
+    assert lines[-1].startswith("14 checks: ")
     assert lines[-1].endswith("0 errors.")
 
 
 @pytest.mark.parametrize(
     ("airflow", "status"),
-    [("3.2.2", "ok"), ("3.3.2", "ok"), ("3.4.0", "warning"), ("3.1.8", "error"), ("4.0", "error")],
+    [
+        ("3.2.2", "ok"),
+        ("3.3.2", "ok"),
+        ("3.4.0b2", "ok"),
+        ("3.4.0", "warning"),
+        ("3.1.8", "error"),
+        ("4.0", "error"),
+    ],
 )
 def test_versions_of_airflow(airflow: str, status: str) -> None:
     assert doctor.versions(airflow).status == status
@@ -119,21 +142,18 @@ def test_what_an_energy_counter_does(tmp_path: Path) -> None:
     assert moving.status == "ok"
     assert moving.finding.startswith("simulated works: ")
     waited: list[float] = []
-    still = checks_host.energy(gpu, waited.append)
-    assert still.status == "warning"
-    assert "stays at" in still.finding
+    check("an energy counter stands still", checks_host.energy(gpu, waited.append))
     assert sum(waited) == pytest.approx(1.0)
-    assert checks_host.energy(NoneDevice(), waited.append).remedy == "see device"
+    check("nothing has an energy counter", checks_host.energy(NoneDevice(), waited.append))
 
 
 def test_what_a_device_is(tmp_path: Path) -> None:
-    found = checks_host.device(open_simulated("simulated:v100/shufflenet", tmp_path))
-    assert found.status == "ok"
-    assert "1 x simulated V100" in found.finding
-    assert "power limits 100 to 250 W" in found.finding
-    none = checks_host.device(NoneDevice(why="no source of energy. no libnvidia-ml.so; set [zeus] cpu_watts"))
-    assert (none.status, none.remedy) == ("warning", "no libnvidia-ml.so; set [zeus] cpu_watts")
-    assert none.finding.endswith("; nothing measures energy here, so batch sizes are tuned on time alone")
+    simulated = open_simulated("simulated:v100/shufflenet", tmp_path)
+    check("a simulated device", checks_host.device(simulated))
+    none = NoneDevice(why="no source of energy. no libnvidia-ml.so; set [zeus] cpu_watts")
+    finding = checks_host.device(none)
+    model = str(none.info.model)  # of this host
+    check("no device", replace(finding, finding=finding.finding.replace(model, "CPU")))
 
 
 def gpu(**values: Any) -> Any:
@@ -143,15 +163,19 @@ def gpu(**values: Any) -> Any:
         raise AssertionError("a limit was set")
 
     info = DeviceInfo(model="NVIDIA H200", energy_source="nvml_counter", max_power_w=700.0)
-    given = {"info": info, "uuid": "GPU-1", "missing": {}, "limit_range": lambda: LimitRange(min_w=200.0, max_w=700.0)}
+    given = {
+        "info": info,
+        "uuid": "GPU-1",
+        "missing": {},
+        "limit_range": lambda: LimitRange(min_w=200.0, max_w=700.0),
+    }
     return SimpleNamespace(**{**given, "set_limit_w": refuse, **values})
 
 
 def test_a_gpu_whose_limits_may_not_be_set() -> None:
     shared = gpu(limit_range=lambda: None, missing={"limit_range": "shared with pid 7"})
-    found = checks_host.device(shared)
-    assert (found.status, found.remedy) == ("warning", "shared with pid 7")
-    assert checks_host.permission(shared, euid=1000).status == "ok"
+    check("a shared GPU", checks_host.device(shared))
+    check("who may set the limits of a shared GPU", checks_host.permission(shared, euid=1000))
 
 
 @pytest.mark.parametrize(
@@ -170,13 +194,19 @@ def test_who_may_set_limits(tmp_path: Path, euid: int, caps: str, status: str) -
     found = checks_host.permission(gpu(), euid=euid, status=path)
     assert found.status == status
     assert ("mode='measure'" in (found.remedy or "")) is (status == "warning")
-    for way in ("this user itself: ", "the sidecar at /run/zeus/power.sock: no", "zeusd at /run/zeusd/zeusd.sock: no"):
+    for way in (
+        "this user itself: ",
+        "the sidecar at /run/zeus/power.sock: no",
+        "zeusd at /run/zeusd/zeusd.sock: no",
+    ):
         assert way in found.finding
     assert checks_host.permission(gpu(), euid=1000, status=tmp_path / "nowhere").status == "warning"
 
 
 @pytest.mark.parametrize("kind", ["", "zeusd:"])
-def test_helpers_that_set_limits_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_helpers_that_set_limits_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     path = tmp_path / "power.sock"
     path.touch()
     asked: list[str] = []
@@ -185,7 +215,12 @@ def test_helpers_that_set_limits_are_named(tmp_path: Path, monkeypatch: pytest.M
     else:
         monkeypatch.setattr(checks_host, "SIDECAR", str(path))
         ways = {"environ": {}}
-    here = {**ways, "euid": 1000, "status": tmp_path / "no", "ask": lambda at, uuids: asked.append(at)}
+    here = {
+        **ways,
+        "euid": 1000,
+        "status": tmp_path / "no",
+        "ask": lambda at, uuids: asked.append(at),
+    }
     found = checks_host.permission(gpu(), **here)
     assert (found.status, found.remedy) == ("warning", f"set [zeus] power_socket = {kind}{path}")
     assert asked == [f"{kind}{path}"]
@@ -244,7 +279,9 @@ def test_orphaned_limit_records_are_named_and_left(zeus: Zeus, home: Path) -> No
 
 
 def test_a_limit_record_with_an_odd_name_is_named_readably(tmp_path: Path) -> None:
-    os.close(record.create(str(tmp_path / "limit-\x1b[2J.json"), {"found_w": 250.0, "set_w": [150.0]}))
+    os.close(
+        record.create(str(tmp_path / "limit-\x1b[2J.json"), {"found_w": 250.0, "set_w": [150.0]})
+    )
     (tmp_path / "limit-\x1b[3J.json").write_text("{")
     assert checks_host.orphans(tmp_path) == (["limit-\\x1b[2J.json"], ["limit-\\x1b[3J.json"])
 
@@ -256,7 +293,9 @@ def test_a_state_folder_that_cannot_be_written(zeus: Zeus, home: Path) -> None:
     assert "is not a folder" in done.out
 
 
-def test_a_configuration_that_cannot_work(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_that_cannot_work(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__ZEUS__LEASE_S", "5")
     found = findings(zeus)
     assert found["configuration"].status == "error"
@@ -264,7 +303,9 @@ def test_a_configuration_that_cannot_work(zeus: Zeus, home: Path, monkeypatch: p
     assert list(found) == CHECKS
 
 
-def test_an_estimate_is_named_as_one(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_estimate_is_named_as_one(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", "10")
     found = findings(zeus)
     assert "energy from estimate" in found["device"].finding
@@ -307,7 +348,9 @@ def test_a_file_on_other_hosts_is_an_error(
     assert "no Connection 'zeus_default'" in found["store"].finding
     empty = home / "empty.db"
     empty.touch()
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(empty)}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(empty)})
+    )
     found = findings(zeus)
     assert [found[c].status for c in ("store", "schema", "executor")] == ["ok", "error", "error"]
     assert "airflow zeus db upgrade" in str(found["schema"].remedy)
@@ -322,12 +365,16 @@ def test_the_store_in_variables(zeus: Zeus, home: Path, monkeypatch: pytest.Monk
     assert "Airflow Variables" in found["store"].finding
 
 
-def test_a_database_that_cannot_be_reached(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_cannot_be_reached(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgresql://u:s3cr3t@127.0.0.1:9/zeus")
     done = zeus("doctor")
     assert done.status == 1
     assert "s3cr3t" not in done.out + done.err
-    assert "postgresql://127.0.0.1:9/***" in done.out, "what stands after the host may be a password"
+    assert "postgresql://127.0.0.1:9/***" in done.out, (
+        "what stands after the host may be a password"
+    )
 
 
 def test_untold_costs_wait(zeus: Zeus, store: Store) -> None:
@@ -354,9 +401,9 @@ def test_a_check_that_fails_is_a_finding_too(zeus: Zeus, monkeypatch: pytest.Mon
 def test_trials_that_cannot_be_read_are_named(zeus: Zeus, store: Store, home: Path) -> None:
     for n in (1, 2, 3):
         recur(store, n)
-    assert findings(zeus)["trials"] == Finding("trials", "ok", "all 3 can be read")
+    assert findings(zeus)["runs"] == Finding("runs", "ok", "3 attempts, all can be read")
     execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET spec = '{' WHERE number = 2")
-    found = findings(zeus)["trials"]
+    found = findings(zeus)["runs"]
     assert found.status == "warning"
     assert "backup" in str(found.remedy)
     assert found.finding.startswith("1 of 3 ")
@@ -364,8 +411,13 @@ def test_trials_that_cannot_be_read_are_named(zeus: Zeus, store: Store, home: Pa
     assert zeus("doctor").status == 0
 
 
-def test_damage_in_variables_is_named_too(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "zeus", "extra": {"store": "variable"}}))
+def test_damage_in_variables_is_named_too(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT",
+        json.dumps({"conn_type": "zeus", "extra": {"store": "variable"}}),
+    )
     variables = open_store(overlap_possible=False)
     for n in (1, 2):
         recur(variables, n)
@@ -373,4 +425,4 @@ def test_damage_in_variables_is_named_too(zeus: Zeus, home: Path, monkeypatch: p
     log = json.loads(port.get("zeus-log:d.train") or "")
     log["trials"][0]["decision"] = 7
     port.set("zeus-log:d.train", json.dumps(log))
-    assert "1 of 2 cannot be read" in findings(zeus)["trials"].finding
+    assert "1 of 2 attempts cannot be read" in findings(zeus)["runs"].finding

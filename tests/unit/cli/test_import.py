@@ -29,10 +29,10 @@ from airflow_provider_zeus.cli.export_lines import (
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.event import Event, Held, Looked
 from airflow_provider_zeus.model.trial import State, TrialKey
+from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.optimizer.policy import learn, prior
 from airflow_provider_zeus.store.base import RunTrials
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.rows import to_row
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.cli.conftest import Zeus, recur
@@ -71,60 +71,98 @@ STORES: dict[str, Callable[[Path], Store]] = {
 def test_another_log_holds_believes_and_decides_the_same(
     zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, seed: int, source: str, target: str
 ) -> None:
-    """Trials, decisions, power over time, profiles and how far the log has got: two exports are equal."""
+    """Trials, decisions, power over time, profiles and how far the log has got:
+    two exports are equal.
+    """
     draw = random.Random(seed)
-    job = replace(JOB, policy=draw.choice(["zeus", "knowledge_gradient"]), log_to=["mlflow"], eta=0.25)
+    job = replace(
+        JOB, policy=draw.choice(["zeus", "knowledge_gradient"]), log_to=["mlflow"], eta=0.25
+    )
     stores = {"a": STORES[source](home / "a.db"), "b": STORES[target](home / "b.db")}
-    monkeypatch.setattr("airflow_provider_zeus.store.open.open_store", lambda conn_id, **_: stores[conn_id])
+    monkeypatch.setattr(
+        "airflow_provider_zeus.store.open.open_store", lambda conn_id, **_: stores[conn_id]
+    )
     log = stores["a"]
     for n in range(1, draw.randint(12, 18)):
         trial = log.ask(request(n, job=job)).trial
-        state = draw.choice([State.CONVERGED] * 4 + [State.FAILED, State.GIVEN_UP, State.NO_DATA, State.EXHAUSTED])
-        figures: dict[str, Any] = {"epochs": draw.uniform(1, 9), "returned": f'{{"n": {n}}}', "learning_rate": 1 / 3}
-        log.tell(trial.key, state, report(trial.batch_size, profile=1, points=3, **figures), reason=f"= {n}\n")
+        state = draw.choice(
+            [State.CONVERGED] * 4 + [State.FAILED, State.GIVEN_UP, State.NO_DATA, State.EXHAUSTED]
+        )
+        figures: dict[str, Any] = {
+            "epochs": draw.uniform(1, 9),
+            "returned": f'{{"n": {n}}}',
+            "learning_rate": 1 / 3,
+        }
+        log.tell(
+            trial.key,
+            state,
+            report(trial.batch_size, profile=1, points=3, **figures),
+            reason=f"= {n}\n",
+        )
         if state is State.GIVEN_UP and len(trial.decision.in_order) > 1:
             second = log.begin(TrialKey(trial.key.ti_id, 2), trial.key)
             log.tell(second.key, State.CONVERGED, report(second.batch_size, profile=1, points=3))
     held = {
-        "d": Held(number=3, events=(Event(kind="lost", since=3, sentence="s", remedy="r", figures={"lost_j": 1.5}),))
+        "d": Held(
+            number=3,
+            events=(
+                Event(kind="lost", since=3, sentence="s", remedy="r", figures={"lost_j": 1.5}),
+            ),
+        )
     }
-    log.look("d.train", lambda *_: Looked(held=held, begun=()), last=1)
+    log.look("d.train", lambda *_: Looked(events=held, begun=()), last=1)
     path = str(home / "log.jsonl")
     assert zeus("export", "--conn-id", "a", "--output", path).status == 0
     done = zeus("import", path, "--conn-id", "b")
     assert (done.status, done.err) == (0, "")
-    first, second_export = (zeus("export", "--conn-id", name, "--format", "json").out for name in ("a", "b"))
+    first, second_export = (
+        zeus("export", "--conn-id", name, "--format", "json").out for name in ("a", "b")
+    )
     if target == "variables":  # keep what the newest two runs returned
-        first, second_export = (re.sub(r'"returned": [^,]*,', "", text) for text in (first, second_export))
+        first, second_export = (
+            re.sub(r'"returned": [^,]*,', "", text) for text in (first, second_export)
+        )
     assert second_export == first
     assert stores["b"].events("d.train") == held
-    before, after = log.trials("d.train"), stores["b"].trials("d.train")
+    before = log.trials("d.train")
+    after = stores["b"].trials("d.train")
     beliefs = [reduce(learn, trials, prior(job)).to_json() for trials in (before, after)]
     assert beliefs[0] == beliefs[1]
     again = zeus("import", path, "--conn-id", "b")
-    assert again.out.startswith(f"d.train: 0 trials imported, {len(before)} in the log already\n")
+    assert again.out.startswith(f"d.train: 0 attempts imported, {len(before)} in the log already\n")
     one, two = (stores[name].ask(request(90, job=job)) for name in ("a", "b"))
     assert one.trial.decision == two.trial.decision
-    assert (one.profile, one.previous, one.limits_found_w) == (two.profile, two.previous, two.limits_found_w)
+    assert (one.profile, one.previous, one.limits_found_w) == (
+        two.profile,
+        two.previous,
+        two.limits_found_w,
+    )
 
 
-def test_an_open_trial_is_left_out_and_comes_later(zeus: Zeus, store: Store, other: Store, home: Path) -> None:
+def test_an_open_trial_is_left_out_and_comes_later(
+    zeus: Zeus, store: Store, other: Store, home: Path
+) -> None:
     recur(store, 1)
     key = store.ask(request(2, ti_id="open")).trial.key
     path = str(home / "log.jsonl")
     zeus("export", "--output", path)
     done = zeus("import", path, "--conn-id", "other")
-    assert "1 trial of the file left out: not closed." in done.out
+    assert "1 attempt of the file left out: not closed." in done.out
     assert [t.number for t in other.trials("d.train")] == [1]
     own = recur(other, 3)
     assert own.number == 3, "its number stays free"
     store.tell(key, State.CONVERGED, report())
     zeus("export", "--output", path)
-    assert "d.train: 1 trial imported, 1 in the log already" in zeus("import", path, "--conn-id", "other").out
+    assert (
+        "d.train: 1 attempt imported, 1 in the log already"
+        in zeus("import", path, "--conn-id", "other").out
+    )
     assert [t.number for t in other.trials("d.train")] == [1, 2, 3]
 
 
-def test_a_log_with_a_history_of_its_own_refuses_all(zeus: Zeus, store: Store, other: Store, home: Path) -> None:
+def test_a_log_with_a_history_of_its_own_refuses_all(
+    zeus: Zeus, store: Store, other: Store, home: Path
+) -> None:
     recur(store, 1)
     recur(store, 1, job_id="a.train")
     recur(other, 7)
@@ -132,7 +170,7 @@ def test_a_log_with_a_history_of_its_own_refuses_all(zeus: Zeus, store: Store, o
     zeus("export", "--output", path)
     refused = zeus("import", path, "--conn-id", "other")
     assert refused.status == 1
-    assert "Trial 1 of 'd.train' is another one in this log" in refused.err
+    assert "Row 1 of 'd.train' is another one in this log" in refused.err
     assert other.jobs() == ["d.train"]
     assert zeus("jobs", "rename", "d.train", "d.before", "--conn-id", "other").status == 0
     assert zeus("import", path, "--conn-id", "other").status == 0
@@ -144,12 +182,19 @@ def test_a_field_of_a_job_that_is_not_known_is_left_out_and_named_once(
 ) -> None:
     for n in (1, 2):
         recur(store, n)
-    lines: Lines = [json.loads(line) for line in zeus("export", "--format", "json").out.splitlines()]
+    lines: Lines = [
+        json.loads(line) for line in zeus("export", "--format", "json").out.splitlines()
+    ]
     for line in lines:
         for trial in line["run"]["trials"] if "run" in line else ():
             trial["spec"] |= {"colour": "red", "shape\x1b": [1]}
     done = zeus("import", written(home, text_of(lines)), "--conn-id", "other")
-    assert done.out.count("Fields of jobs that this version does not know, left out: colour, shape\\x1b.") == 1
+    assert (
+        done.out.count(
+            "Fields of jobs that this version does not know, left out: colour, shape\\x1b."
+        )
+        == 1
+    )
     assert [t.spec for t in other.trials("d.train")] == [t.spec for t in store.trials("d.train")]
 
 
@@ -162,7 +207,10 @@ def told() -> Lines:
     log = STORES["variables"](Path())
     log.tell(log.ask(request(1)).trial.key, State.CONVERGED, report(points=2, profile=1))
     parts = [line_of_part(part) for part in log.history("d.train")]
-    return [json.loads(line) for line in (line_of("format", FORMAT), *parts, line_of("end", {"trials": 1}))]
+    return [
+        json.loads(line)
+        for line in (line_of("format", FORMAT), *parts, line_of("end", {"trials": 1}))
+    ]
 
 
 def read(text: str) -> Skipped:
@@ -210,12 +258,15 @@ def test_what_is_not_changed_is_read(told: Lines) -> None:
 
 
 HOSTILE: dict[str, tuple[Callable[[Lines], None], str]] = {
-    "an energy below 0": (changed(energy_j=-1.0), "line 4, trials[0], trial = 'ValueError: energy_j"),
+    "an energy below 0": (
+        changed(energy_j=-1.0),
+        "line 4, trials[0], trial = 'ValueError: energy_j",
+    ),
     "an infinite time": (changed(time_s=1e999), "is not JSON"),
     "a huge energy": (changed(energy_j=1e300), "energy_j"),
     "a text for a number": (changed(energy_j="much"), "energy_j"),
     "no state": (changed(state="great"), "not known to this version"),
-    "no key": (changed(ti_id=""), "no name of a trial"),
+    "no key": (changed(ti_id=""), "no name of an attempt"),
     "a number of 0": (changed(number=0), "number = 0"),
     "a huge number": (changed(number=2**62), "number"),
     "a huge closing": (changed(told_seq=2**62), "told_seq"),
@@ -233,11 +284,16 @@ HOSTILE: dict[str, tuple[Callable[[Lines], None], str]] = {
     "no trial": (lambda lines: lines[3]["run"].update(trials=[5]), "line 4, trials[0], trial"),
     "no trials": (lambda lines: lines[3]["run"].update(trials=[]), "no list of 1 to"),
     "too many attempts in a line": (
-        lambda lines: lines[3]["run"].update(trials=lines[3]["run"]["trials"] * (RunTrials.MOST + 1)),
+        lambda lines: lines[3]["run"].update(
+            trials=lines[3]["run"]["trials"] * (RunTrials.MOST + 1)
+        ),
         "no list of 1 to",
     ),
     "a device of no name": (of_profile(device_model=5), "line 3, device"),
-    "a profile below 0": (lambda lines: lines[2]["profile"]["samples"][0].update(time_s=-1), "line 3, samples"),
+    "a profile below 0": (
+        lambda lines: lines[2]["profile"]["samples"][0].update(time_s=-1),
+        "line 3, samples",
+    ),
     "a profile of another job": (of_profile(job_id="x"), "its job has no line before it"),
     "a job of too many bytes": (of_head(job_id=334 * "語"), "longer than 1000 bytes of UTF-8"),
     "a job without a name": (of_head(job_id=""), "no name of a job"),
@@ -249,7 +305,10 @@ HOSTILE: dict[str, tuple[Callable[[Lines], None], str]] = {
     "events of another form": (of_head(events=[1]), "line 2, job"),
     "a job twice": (lambda lines: lines.insert(2, lines[1]), "each is once"),
     "a run without its job": (lambda lines: lines.pop(1), "its job has no line before it"),
-    "another format": (lambda lines: lines[0].update(format=2), "this version reads format 1 alone"),
+    "another format": (
+        lambda lines: lines[0].update(format=2),
+        "this version reads format 1 alone",
+    ),
     "no format": (lambda lines: lines.pop(0), "this version reads format 1 alone"),
     "another kind of line": (
         lambda lines: lines.insert(2, {"budget": {"job_id": "d.train"}}),
@@ -257,7 +316,10 @@ HOSTILE: dict[str, tuple[Callable[[Lines], None], str]] = {
     ),
     "two members": (lambda lines: lines[1].update(more=1), "no object with one member"),
     "no end": (lambda lines: lines.pop(), "it ends too early"),
-    "a part is missing": (lambda lines: lines.pop(3), "there are 0 before it: a part of the file is missing"),
+    "a part is missing": (
+        lambda lines: lines.pop(3),
+        "there are 0 before it: a part of the file is missing",
+    ),
     "more after the end": (lambda lines: lines.append(lines[1]), "the file has ended before it"),
 }
 
@@ -294,16 +356,23 @@ def test_a_number_or_a_key_that_stands_there_twice_is_not_written_twice(
     twice = copy.deepcopy(told)
     twice.insert(4, copy.deepcopy(told[3]))
     twice[-1] = {"end": {"trials": 2}}
-    assert "1 trial imported, 1 in the log" in zeus("import", written(home, text_of(twice)), "--conn-id", "other").out
+    assert (
+        "1 attempt imported, 1 in the log"
+        in zeus("import", written(home, text_of(twice)), "--conn-id", "other").out
+    )
     twice[4]["run"]["trials"][0]["ti_id"] = "another"
     done = zeus("import", written(home, text_of(twice)), "--conn-id", "other")
     assert "is another one in this log" in done.err
 
 
-def test_a_hostile_export_writes_nothing(zeus: Zeus, store: Store, other: Store, home: Path) -> None:
+def test_a_hostile_export_writes_nothing(
+    zeus: Zeus, store: Store, other: Store, home: Path
+) -> None:
     recur(store, 1)
     recur(store, 2)
-    lines: Lines = [json.loads(line) for line in zeus("export", "--format", "json").out.splitlines()]
+    lines: Lines = [
+        json.loads(line) for line in zeus("export", "--format", "json").out.splitlines()
+    ]
     lines[3]["run"]["trials"][0]["energy_j"] = -1.0
     done = zeus("import", written(home, text_of(lines)), "--conn-id", "other")
     assert (done.status, other.jobs()) == (1, [])
@@ -334,7 +403,13 @@ def test_memory_does_not_grow_with_the_log(told: Lines, tmp_path: Path) -> None:
         yield line_of("job", {"job_id": "d.train", "told_seq": runs, "last_number": runs}).encode()
         for n in range(1, runs + 1):
             points = [[float(t), 100.0, 200.0, "train"] for t in range(100)]
-            own = trial | {"number": n, "told_seq": n, "ti_id": f"t{n}", "run_id": f"r{n}", "points": points}
+            own = trial | {
+                "number": n,
+                "told_seq": n,
+                "ti_id": f"t{n}",
+                "run_id": f"r{n}",
+                "points": points,
+            }
             yield line_of("run", {"job_id": "d.train", "trials": [own]}).encode()
         yield line_of("end", {"trials": runs}).encode()
 
@@ -343,7 +418,9 @@ def test_memory_does_not_grow_with_the_log(told: Lines, tmp_path: Path) -> None:
         tracemalloc.start()
         try:
             assert store.take_in(parts_of(many(runs), Skipped())) == {"d.train": (runs, 0)}
-            count = sum(len(part.trials) for part in store.history("d.train") if isinstance(part, RunTrials))
+            count = sum(
+                len(part.trials) for part in store.history("d.train") if isinstance(part, RunTrials)
+            )
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -358,12 +435,12 @@ def test_an_import_needs_a_log(zeus: Zeus, home: Path) -> None:
     empty = '{"format": 1}\n{"end": {"trials": 0}}\n'
     done = zeus("import", written(home, empty))
     assert done.status == 1
-    assert "no trial log yet" in done.err
+    assert "no run log yet" in done.err
     open_store().close()
-    assert "0 trials imported into" in zeus("import", written(home, empty)).out
+    assert "0 attempts imported into" in zeus("import", written(home, empty)).out
 
 
 def test_every_column_of_a_trial_is_in_its_line(told: Lines) -> None:
     log = STORES["variables"](Path())
     trial = log.tell(log.ask(request(1)).trial.key, State.CONVERGED, report())
-    assert told[3]["run"]["trials"][0].keys() == to_row(trial).keys() | {"points"}
+    assert told[3]["run"]["trials"][0].keys() == flat(trial).keys() | {"points"}

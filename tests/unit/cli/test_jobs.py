@@ -19,9 +19,10 @@ from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.units import SHORT_TASKS
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
-from tests.unit.store.store_kit import DEVICE, JOB, began_alone, report, request
+from tests.unit.store.store_kit import DEVICE, JOB, began_alone, outside, report, request
 
 KEY = "zeus-settings:d.train"
 
@@ -29,13 +30,37 @@ KEY = "zeus-settings:d.train"
 def settings(key: str = KEY) -> object:
     """What the Variable holds, without the record of its last change."""
     text = AirflowVariables().get(key)
-    return None if text is None else {n: value for n, value in json.loads(text).items() if n != CHANGED}
+    return (
+        None
+        if text is None
+        else {n: value for n, value in json.loads(text).items() if n != CHANGED}
+    )
+
+
+def test_tasks_measured_from_outside_are_listed_alone_or_left_out(zeus: Zeus, store: Store) -> None:
+    assert SHORT_TASKS in zeus("jobs", "list", "--measured").out, "why a new user finds none"
+    recur(store, 1)
+    outside(store, 2, dag_id="sales", task_id="load")
+    outside(store, 3, dag_id="sales", task_id="send")
+    listed = zeus("jobs", "list").out
+    assert "d.train" in listed
+    assert "sales." not in listed
+    assert "2 tasks measured from outside: airflow zeus jobs list --measured" in listed
+    done = zeus("jobs", "list", "--measured")
+    assert "d.train" not in done.out
+    assert [line.split("|")[0].strip() for line in done.out.splitlines()[2:4]] == [
+        "sales.load",
+        "sales.send",
+    ]
+    assert done.out.rstrip().endswith(SHORT_TASKS)
 
 
 def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
     recur(store, 1)
     recur(store, 2, State.GIVEN_UP)
-    store.tell(store.ask(request(2, ti_id="d.train-2-again")).trial.key, State.CONVERGED, report(64))
+    store.tell(
+        store.ask(request(2, ti_id="d.train-2-again")).trial.key, State.CONVERGED, report(64)
+    )
     recur(store, 1, job_id="other [red]")
     AirflowVariables().set(KEY, '{"eta": 0.9}')
     done = zeus("jobs", "list")
@@ -43,8 +68,7 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
     cells = [[cell.strip() for cell in line.split("|")] for line in (head, first, second)]
     assert cells[0] == [
         "job",
-        "trials",
-        "recurrences",
+        "runs",
         "last state",
         "batch size",
         "energy",
@@ -52,14 +76,28 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
         "source",
         "settings",
     ]
-    assert cells[1] == ["d.train", "3", "2", "reached target", "64", "0.4 Wh", "9 s", "simulated", "eta=0.9"]
-    assert cells[2][:5] == ["other [red]", "1", "1", "reached target", "32"]
+    assert cells[1] == [
+        "d.train",
+        "2",
+        "reached target",
+        "64",
+        "0.4 Wh",
+        "9 s",
+        "simulated",
+        "eta=0.9",
+    ]
+    assert cells[2][:4] == ["other [red]", "1", "reached target", "32"]
     assert done.status == 0
 
 
-def test_one_damaged_variable_hides_no_other_job(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
-    store, names = open_store(overlap_possible=False), [f"zeus-log:{job}" for job in ("damaged", "whole")]
+def test_one_damaged_variable_hides_no_other_job(
+    zeus: Zeus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}'
+    )
+    store = open_store(overlap_possible=False)
+    names = [f"zeus-log:{job}" for job in ("damaged", "whole")]
     try:
         for name in names:
             recur(store, 1, job_id=name.partition(":")[2])
@@ -70,9 +108,17 @@ def test_one_damaged_variable_hides_no_other_job(zeus: Zeus, monkeypatch: pytest
         done = zeus("jobs", "list", "-o", "json")
         assert ([job["job"] for job in json.loads(done.out)], done.status) == (["whole"], 1)
         done = zeus("export")
-        assert ("whole" in done.out, "damaged is left out" in done.err, done.status) == (True, True, 1)
+        assert ("whole" in done.out, "damaged is left out" in done.err, done.status) == (
+            True,
+            True,
+            1,
+        )
         done = zeus("repair")
-        assert ("Expired trials" in done.out, "damaged is left out" in done.err, done.status) == (True, True, 1)
+        assert ("Expired attempts" in done.out, "damaged is left out" in done.err, done.status) == (
+            True,
+            True,
+            1,
+        )
     finally:
         for name in (*names, "zeus-jobs"):
             AirflowVariables().delete(name)
@@ -83,8 +129,8 @@ def test_json_keeps_numbers_with_their_units(zeus: Zeus, store: Store) -> None:
     (job,) = json.loads(zeus("jobs", "list", "-o", "json").out)
     assert job == {
         "job": "d.train",
-        "trials": 1,
-        "recurrences": 1,
+        "runs": 1,
+        "attempts": 1,
         "last_state": "converged",
         "last_batch_size": 32,
         "last_cost": 0.5 * 1120 + 0.5 * 300 * 9,
@@ -95,8 +141,13 @@ def test_json_keeps_numbers_with_their_units(zeus: Zeus, store: Store) -> None:
     }
 
 
-def test_two_jobs_under_one_id_and_another_device_are_said_of_their_job(zeus: Zeus, store: Store) -> None:
-    other = {"origin": replace(request(2).origin, dag_id="e"), "job": replace(JOB, batch_sizes=[32, 128])}
+def test_two_jobs_under_one_id_and_another_device_are_said_of_their_job(
+    zeus: Zeus, store: Store
+) -> None:
+    other = {
+        "origin": replace(request(2).origin, dag_id="e"),
+        "job": replace(JOB, batch_sizes=[32, 128]),
+    }
     recur(store, 1)
     store.tell(store.ask(request(2, ti_id="e-2", **other)).trial.key, State.CONVERGED, report(32))
     recur(store, 3, device_model="A40")
@@ -117,19 +168,26 @@ def test_an_empty_log_says_so(zeus: Zeus, store: Store, home: Path) -> None:
 def test_without_a_log_the_message_goes_to_stderr(zeus: Zeus, home: Path) -> None:
     done = zeus("jobs", "list")
     assert (done.status, done.out) == (1, "")
-    assert "no trial log yet" in done.err
+    assert "no run log yet" in done.err
     assert "Traceback" not in done.err
     assert not (home / "zeus.db").exists()
 
 
-def test_pinning_and_pausing_change_the_next_decision_and_keep_what_else_is_set(zeus: Zeus, store: Store) -> None:
+def test_pinning_and_pausing_change_the_next_decision_and_keep_what_else_is_set(
+    zeus: Zeus, store: Store
+) -> None:
     recur(store, 1)
     AirflowVariables().set(KEY, '{"eta": 0.9, "of a newer version": 1}')
     assert zeus("jobs", "pin", "d.train", "64").status == 0
     assert settings() == {"eta": 0.9, "of a newer version": 1, "pin_batch_size": 64}
     assert open_store().ask(request(2)).trial.batch_size == 64
     assert zeus("jobs", "pause", "d.train").status == 0
-    assert settings() == {"eta": 0.9, "of a newer version": 1, "pin_batch_size": 64, "pause_exploration": True}
+    assert settings() == {
+        "eta": 0.9,
+        "of a newer version": 1,
+        "pin_batch_size": 64,
+        "pause_exploration": True,
+    }
     assert zeus("jobs", "resume", "d.train").status == 0
     assert settings() == {"eta": 0.9, "of a newer version": 1}, "a pin and a pause end together"
 
@@ -139,7 +197,7 @@ def test_an_excluded_run_teaches_nothing_until_that_is_undone(zeus: Zeus, store:
         recur(store, n)
     retried = store.ask(request(4, ti_id="again", try_number=2)).trial
     store.tell(retried.key, State.CONVERGED, report(retried.batch_size or 0))
-    done = zeus("jobs", "exclude", "d.train", str(retried.number))
+    done = zeus("jobs", "exclude", "d.train", "4")
     assert done.status == 0, done.err
     assert settings() == {"excluded": [4, 5]}, "all tries of the run"
     assert zeus("jobs", "exclude", "d.train", "1").status == 0
@@ -149,13 +207,13 @@ def test_an_excluded_run_teaches_nothing_until_that_is_undone(zeus: Zeus, store:
     taught = [trial for trial in store.trials("d.train") if trial.number in (2, 3)]
     as_if = choose(JOB, reduce(learn, taught, prior(JOB)), device=DEVICE, seed=asked.decision.seed)
     assert asked.decision == as_if
-    assert zeus("jobs", "exclude", "d.train", "5", "--undo").status == 0
+    assert zeus("jobs", "exclude", "d.train", "4", "--undo").status == 0
     assert settings() == {"excluded": [1]}
     assert zeus("jobs", "exclude", "d.train", "1", "--undo").status == 0
     assert settings() == {}
     done = zeus("jobs", "exclude", "d.train", "99")
     assert (done.status, settings()) == (1, {})
-    assert "d.train has no trial 99" in done.err
+    assert "d.train has no run 99" in done.err
 
 
 def test_a_job_without_batch_sizes_has_nothing_to_pause(zeus: Zeus, store: Store) -> None:
@@ -172,7 +230,7 @@ def test_a_job_without_batch_sizes_has_nothing_to_pause(zeus: Zeus, store: Store
         (["pause", "d.train"], "exploration paused"),
         (["resume", "d.train"], "exploration resumed, batch size unpinned"),
         (["reset", "d.train", "-y"], "job reset"),
-        (["exclude", "d.train", "1"], "trials [1] teach nothing"),
+        (["exclude", "d.train", "1"], "other runs teach nothing"),
     ],
     ids=lambda value: value[0],
 )
@@ -208,18 +266,28 @@ def test_a_name_that_is_no_key_of_a_variable(zeus: Zeus, store: Store) -> None:
 
 
 @pytest.mark.parametrize("size", ["48", "0", "-16"])
-def test_a_batch_size_that_the_job_does_not_have_is_refused(zeus: Zeus, store: Store, size: str) -> None:
+def test_a_batch_size_that_the_job_does_not_have_is_refused(
+    zeus: Zeus, store: Store, size: str
+) -> None:
     recur(store, 1)
-    done = zeus("jobs", "pin", "d.train", "--", size) if size.startswith("-") else zeus("jobs", "pin", "d.train", size)
+    done = (
+        zeus("jobs", "pin", "d.train", "--", size)
+        if size.startswith("-")
+        else zeus("jobs", "pin", "d.train", size)
+    )
     assert done.status == 1
     assert f"BATCH_SIZE = {size}: not in batch_sizes [16, 32, 64]" in done.err
     assert settings() is None
 
 
 @pytest.mark.parametrize(
-    "command", [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"], ["exclude", "1"]], ids=lambda c: str(c[0])
+    "command",
+    [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"], ["exclude", "1"]],
+    ids=lambda c: str(c[0]),
 )
-def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, store: Store, command: list[str]) -> None:
+def test_an_unknown_job_is_an_error_with_near_names(
+    zeus: Zeus, store: Store, command: list[str]
+) -> None:
     recur(store, 1)
     name, *rest = command
     done = zeus("jobs", name, "d.trian", *rest)
@@ -230,20 +298,26 @@ def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, store: Store, co
 
 
 def test_where_no_name_is_near_the_jobs_are_named(zeus: Zeus, store: Store) -> None:
-    assert "none yet" in zeus("trials", "zzz").err
+    assert "none yet" in zeus("runs", "zzz").err
     for n in range(12):
         recur(store, 1, job_id=f"j{n:02}")
-    err = zeus("trials", "zzz").err
+    err = zeus("runs", "zzz").err
     assert "j00, j01, j02" in err
     assert "and 2 more" in err
 
 
-@pytest.mark.parametrize("command", [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0]))
-def test_a_variable_that_is_no_object_is_not_overwritten(zeus: Zeus, store: Store, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command", [["pin", "16"], ["pause"], ["resume"], ["reset", "-y"]], ids=lambda c: str(c[0])
+)
+def test_a_variable_that_is_no_object_is_not_overwritten(
+    zeus: Zeus, store: Store, command: list[str]
+) -> None:
     recur(store, 1)
     name, *rest = command
     # each kind of text by one command; which of them it is, no command asks
-    for text in ['{"eta": 0.8,}', "{", "[1]", "3", "null", "[" * 3000] if name == "pin" else ["[1]"]:
+    for text in (
+        ['{"eta": 0.8,}', "{", "[1]", "3", "null", "[" * 3000] if name == "pin" else ["[1]"]
+    ):
         AirflowVariables().set(KEY, text)
         done = zeus("jobs", name, "d.train", *rest)
         assert done.status == 1, text
@@ -253,7 +327,9 @@ def test_a_variable_that_is_no_object_is_not_overwritten(zeus: Zeus, store: Stor
         assert open_store().settings("d.train") == {}
 
 
-def test_a_variable_of_the_environment_is_an_error(zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_of_the_environment_is_an_error(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recur(store, 1)
     monkeypatch.setenv("AIRFLOW_VAR_ZEUS-SETTINGS:D.TRAIN", '{"eta": 0.1}')
     done = zeus("jobs", "pause", "d.train")
@@ -265,9 +341,13 @@ def test_a_variable_of_the_environment_is_an_error(zeus: Zeus, store: Store, mon
 
 
 @pytest.fixture(params=["sqlite", "variable"])
-def log(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Store]:
+def log(
+    request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Store]:
     if request.param == "variable":
-        monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}'
+        )
     return lambda: open_store(overlap_possible=False)
 
 
@@ -275,7 +355,9 @@ def explored(trials: list[Trial]) -> list[tuple[int | None, int]]:
     return [(t.planned.round, t.batch_size) for t in trials if t.planned.phase is Phase.EXPLORE]
 
 
-def test_a_reset_job_learns_from_the_start_and_its_log_stays(zeus: Zeus, log: Callable[[], Store]) -> None:
+def test_a_reset_job_learns_from_the_start_and_its_log_stays(
+    zeus: Zeus, log: Callable[[], Store]
+) -> None:
     for n in range(1, 9):
         recur(log(), n)
     assert log().trials("d.train", last=1)[0].planned.phase is Phase.SAMPLE
@@ -308,7 +390,9 @@ def test_a_reset_keeps_the_other_settings(zeus: Zeus, store: Store) -> None:
     assert set(found) == {"pause_exploration", "job_version"}
 
 
-@pytest.mark.parametrize(("answer", "changed"), [("y", True), ("Yes", True), ("n", False), ("", False), (None, False)])
+@pytest.mark.parametrize(
+    ("answer", "changed"), [("y", True), ("Yes", True), ("n", False), ("", False), (None, False)]
+)
 def test_a_reset_asks_first(
     zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch, answer: str | None, changed: bool
 ) -> None:
@@ -329,7 +413,9 @@ def test_a_reset_asks_first(
     assert ("Nothing was changed." in done.out) is not changed
 
 
-def test_a_newest_trial_that_cannot_be_read_stops_no_pin(zeus: Zeus, store: Store, home: Path) -> None:
+def test_a_newest_trial_that_cannot_be_read_stops_no_pin(
+    zeus: Zeus, store: Store, home: Path
+) -> None:
     for n in (1, 2):
         recur(store, n)
     execute(f"sqlite:///{home}/zeus.db", "UPDATE zeus_trial SET spec = '{' WHERE number = 2")
@@ -342,7 +428,7 @@ def test_a_rename_takes_trials_and_settings_along(zeus: Zeus, store: Store) -> N
     recur(store, 2)
     AirflowVariables().set(KEY, '{"eta": 0.9}')
     done = zeus("jobs", "rename", "d.train", "e.train")
-    assert (done.status, done.out) == (0, "2 trials of d.train are now of e.train.\n")
+    assert (done.status, done.out) == (0, "2 attempts of d.train are now of e.train.\n")
     assert (settings(KEY), settings("zeus-settings:e.train")) == (None, {"eta": 0.9})
     assert store.jobs() == ["e.train"]
     assert store.runs("e", "e.train", last=5)
@@ -353,7 +439,9 @@ def test_a_cost_that_waits_to_be_stored_gets_the_new_name(zeus: Zeus, store: Sto
     recur(store, 1)
     alone = began_alone(2, opened_at=1000.0)
     remember(AirflowVariables(), alone.key, State.CONVERGED, report(), "d.train", trial=alone)
-    assert zeus("jobs", "rename", "d.train", "e.train").out.startswith("2 trials of d.train are now of e.train.")
+    assert zeus("jobs", "rename", "d.train", "e.train").out.startswith(
+        "2 attempts of d.train are now of e.train."
+    )
     assert (store.jobs(), AirflowVariables().keys("zeus-untold:")) == (["e.train"], [])
 
 

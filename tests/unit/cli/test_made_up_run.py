@@ -27,9 +27,16 @@ DAILY = CronTriggerTimetable("@daily", timezone="UTC")
     ],
     ids=["none", "daily", "interval", "once", "asset", "asset or time"],
 )
-def test_the_runs_of_a_schedule(schedule: Any, dated: bool, undated: bool, recur: bool, key: str) -> None:
+def test_the_runs_of_a_schedule(
+    schedule: Any, dated: bool, undated: bool, recur: bool, key: str
+) -> None:
     runs = Runs.of(DAG("d", schedule=schedule))
-    assert (runs.may_be_dated, runs.may_be_undated, runs.recur, runs.key) == (dated, undated, recur, key)
+    assert (runs.may_be_dated, runs.may_be_undated, runs.recur, runs.key) == (
+        dated,
+        undated,
+        recur,
+        key,
+    )
 
 
 @pytest.mark.parametrize("name", ["CronPartitionTimetable", "PartitionedAssetTimetable"])
@@ -38,19 +45,33 @@ def test_runs_of_partitions_have_a_key_and_no_date(name: str) -> None:
     if not hasattr(sdk, name) or "partition_key" not in Context.__annotations__:
         pytest.skip("a task gets partition_key from Airflow 3.3 on")
     given: dict[str, Any] = {"assets": Asset("x")}
-    schedule = sdk.CronPartitionTimetable("@daily", timezone="UTC") if "Cron" in name else getattr(sdk, name)(**given)
+    schedule = (
+        sdk.CronPartitionTimetable("@daily", timezone="UTC")
+        if "Cron" in name
+        else getattr(sdk, name)(**given)
+    )
     dag = DAG("d", schedule=schedule)
     runs = Runs.of(dag)
-    assert (runs.may_be_dated, runs.may_be_undated, runs.recur, runs.key) == (False, True, True, "partition_key")
+    assert (runs.may_be_dated, runs.may_be_undated, runs.recur, runs.key) == (
+        False,
+        True,
+        True,
+        "partition_key",
+    )
     task = BaseOperator(task_id="t", dag=dag)
-    assert made_up_context(task, dag, {}, dated=False)["partition_key"]
+    assert made_up_context(task, dag, dated=False)["partition_key"]
 
 
 def test_the_keys_of_a_run_without_a_date_are_those_that_airflow_gives_it() -> None:
     dag = DAG("d", schedule=None, params={"a": 1})
     task = BaseOperator(task_id="t", dag=dag, params={"b": 2})
-    dated, undated = (made_up_context(task, dag, {}, dated=has_date) for has_date in (True, False))
-    assert {"ds", "ts_nodash_with_tz", "data_interval_end", "prev_data_interval_end_success"} <= dated.keys()
+    dated, undated = (made_up_context(task, dag, dated=has_date) for has_date in (True, False))
+    assert {
+        "ds",
+        "ts_nodash_with_tz",
+        "data_interval_end",
+        "prev_data_interval_end_success",
+    } <= dated.keys()
     assert not {"ds", "ts", "logical_date", "data_interval_end"} & undated.keys()
     assert undated.keys() < dated.keys() <= Context.__annotations__.keys()
     assert undated["dag_run"].logical_date is None

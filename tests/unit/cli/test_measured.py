@@ -26,17 +26,19 @@ def log(store: Store) -> Store:
 
 
 def test_trials_and_jobs_show_a_dash(zeus: Zeus, log: Store) -> None:
-    (first, *_) = json.loads(zeus("trials", "d.train", "-o", "json").out)
+    (first, *_) = json.loads(zeus("runs", "d.train", "-o", "json").out)
     assert (first["batch_size"], first["phase"], first["state"]) == (None, "measured", "done")
     (job,) = json.loads(zeus("jobs", "list", "-o", "json").out)
     assert job["last_batch_size"] is None
-    for command in (("trials", "d.train"), ("trials", "d.train", "--why"), ("jobs", "list")):
+    for command in (("runs", "d.train"), ("runs", "d.train", "--why"), ("jobs", "list")):
         done = zeus(*command)
         assert done.status == 0
         assert "None" not in done.out
 
 
-def test_what_was_exported_is_imported(zeus: Zeus, log: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_exported_is_imported(
+    zeus: Zeus, log: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "log.jsonl"
     assert zeus("export", "d.train", "--output", str(file)).status == 0
     home = tmp_path / "another"
@@ -46,7 +48,7 @@ def test_what_was_exported_is_imported(zeus: Zeus, log: Store, tmp_path: Path, m
         assert zeus("db", "upgrade").status == 0
         done = zeus("import", str(file))
         assert done.status == 0, done.err
-        found: Any = json.loads(zeus("trials", "d.train", "-o", "json").out)
+        found: Any = json.loads(zeus("runs", "d.train", "-o", "json").out)
     assert [t["batch_size"] for t in found] == [None, None]
 
 

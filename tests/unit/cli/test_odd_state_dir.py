@@ -1,4 +1,6 @@
-"""Rubbish in ``[zeus] state_dir``: doctor and repair name it, leave it alone, and do the rest of their work."""
+"""Rubbish in ``[zeus] state_dir``: doctor and repair name it, leave it alone,
+and do the rest of their work.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_doctor_names_it(zeus: Zeus, rubbish: list[Path]) -> None:
     assert all(os.path.lexists(path) for path in rubbish)
 
 
-def test_repair_names_it_and_does_the_rest(zeus: Zeus, store: Store, rubbish: list[Path], home: Path) -> None:
+def test_repair_names_it_and_does_the_rest(
+    zeus: Zeus, store: Store, rubbish: list[Path], home: Path
+) -> None:
     gpu = open_simulated("simulated:v100/shufflenet", home / "state")
     left = {"restore": gpu.restore_record(), "found_w": 225.0, "set_w": [150.0]}
     os.close(record.create(str(home / "state" / "limit-dead.json"), left))

@@ -1,4 +1,6 @@
-"""``airflow zeus prune``: what it takes, what it says, and that what the pages and the export say stays."""
+"""``airflow zeus prune``: what it takes, what it says,
+and that what the pages and the export say stays.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ DAY_S = 86_400.0
 @pytest.fixture(scope="module")
 def made_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """30 runs of two jobs, one every 20 days, the newest today."""
-    path, clock, now_s = tmp_path_factory.mktemp("long") / "zeus.db", Clock(), time.time()
+    path = tmp_path_factory.mktemp("long") / "zeus.db"
+    clock = Clock()
+    now_s = time.time()
     store = SqlStore(f"sqlite:///{path}", create=True, now=clock)
     for job_id in ("d.train", "d.other"):
         for n in range(30):
@@ -54,14 +58,22 @@ def with_points(store: Store, job_id: str = "d.train") -> int:
 
 def said(zeus: Zeus) -> list[str]:
     """What other commands say of the log."""
-    return [zeus(*each).out for each in (["trials", "d.train", "--last", "99", "--why"], ["jobs", "list"])]
+    return [
+        zeus(*each).out for each in (["runs", "d.train", "--last", "99", "--why"], ["jobs", "list"])
+    ]
 
 
-def test_old_points_go_and_every_other_command_says_the_same(zeus: Zeus, log: Store, home: Path) -> None:
-    before, size = said(zeus), (home / "zeus.db").stat().st_size
+def test_old_points_go_and_every_other_command_says_the_same(
+    zeus: Zeus, log: Store, home: Path
+) -> None:
+    before = said(zeus)
+    size = (home / "zeus.db").stat().st_size
     done = zeus("prune", "--older-than", "210d")
     assert (done.status, done.err) == (0, "")
-    assert re.findall(r"^(d\.\w+): power over time of (\d+)", done.out, re.M) == [("d.other", "19"), ("d.train", "19")]
+    assert re.findall(r"^(d\.\w+): power over time of (\d+)", done.out, re.M) == [
+        ("d.other", "19"),
+        ("d.train", "19"),
+    ]
     assert f"deleted from sqlite:{home}/zeus.db" in done.out
     assert (with_points(log), with_points(log, "d.other")) == (11, 11)
     assert said(zeus) == before
@@ -82,29 +94,35 @@ def test_a_dry_run_says_what_would_go_of_one_job(zeus: Zeus, log: Store) -> None
 
 
 def test_keep_trials_leaves_the_decisions(zeus: Zeus, log: Store) -> None:
-    done = zeus("prune", "--older-than", "210d", "--keep-trials")
+    done = zeus("prune", "--older-than", "210d", "--keep-decisions")
     assert "decisions" not in done.out
     assert with_points(log) == 11
     assert all(t.decision.attempts for t in log.trials("d.train"))
 
 
 def test_what_is_too_young_or_used_stays_and_is_counted(zeus: Zeus, log: Store) -> None:
-    assert "power over time of 24 trials" in (out := zeus("prune", "--older-than", "12h").out)
-    assert "5 others of that age" in out
+    assert "power over time of 24 attempts" in (out := zeus("prune", "--older-than", "12h").out)
+    assert "of that age 5 more kept" in out
 
 
-def test_long_work_tells_how_far_it_is(zeus: Zeus, log: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_work_tells_how_far_it_is(
+    zeus: Zeus, log: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("airflow_provider_zeus.cli.upkeep._SAY_EVERY", 1)
-    assert "d.train: 19 trials so far" in zeus("prune", "--older-than", "210d").err
+    assert "d.train: 19 attempts so far" in zeus("prune", "--older-than", "210d").err
     assert sql_prune.TRIALS_A_STEP > 1
 
 
-def test_variables_keep_little_anyway(zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+def test_variables_keep_little_anyway(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}'
+    )
     recur(open_store(overlap_possible=False), 1)
     done = zeus("prune", "--older-than", "1h")
     assert done.status == 0
-    assert "newest 500 trials" in done.out
+    assert "newest 500 attempts" in done.out
     assert len(open_store(overlap_possible=False).trials("d.train")) == 1
 
 
@@ -125,7 +143,9 @@ def test_a_file_that_keeps_its_size_says_how_to_make_it_smaller(
     assert with_points(log) == 11
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("12h", 43_200.0), ("90d", 90 * DAY_S), ("2w", 14 * DAY_S)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("12h", 43_200.0), ("90d", 90 * DAY_S), ("2w", 14 * DAY_S)]
+)
 def test_ages(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 
@@ -145,7 +165,8 @@ def test_an_unknown_job_is_an_error_with_near_names(zeus: Zeus, log: Store) -> N
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (19e6, "19 MB"), (2.5e9, "2.5 GB")]
+    ("size", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (19e6, "19 MB"), (2.5e9, "2.5 GB")],
 )
 def test_sizes_for_people(size: Any, text: str) -> None:
     assert size_text(int(size)) == text

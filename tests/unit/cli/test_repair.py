@@ -1,4 +1,6 @@
-"""``airflow zeus repair``: limits restored, costs stored, expired trials closed; a second time nothing is left."""
+"""``airflow zeus repair``: limits restored, costs stored, expired trials closed;
+a second time nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,17 @@ from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from tests.unit.cli.conftest import Zeus
+from tests.golden import Table
+from tests.unit.cli.conftest import Done, Zeus
 from tests.unit.store.store_kit import DictPort, report, request, seen
 
 GPU = "simulated:v100/shufflenet"
-SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 
-def snapshot(name: str, home: Path) -> str:
-    return (SNAPSHOTS / name).read_text().format(home=home)
+def check(situation: str, done: Done, home: Path) -> None:
+    """What people read is a row of the table."""
+    text = done.out.replace(str(home), "HOME").replace(os.uname().nodename, "HOST")
+    Table("repair").check(situation, text)
 
 
 def left_limit(home: Path) -> tuple[Any, Path]:
@@ -44,27 +48,31 @@ def test_an_expired_trial_is_closed_once(zeus: Zeus, store: Store, home: Path) -
     store.ask(request(1, job_id="alive", ti_id="alive"))
     done = zeus("repair")
     assert done.status == 0
-    assert "trial 1 of run run1\n" in done.out
+    check("an attempt expired", done, home)
     (trial,) = open_store().trials("d.train")
     assert (trial.state, trial.told_seq) == (State.ABANDONED, 1)
     assert open_store().trials("alive")[0].state is State.RUNNING
-    assert zeus("repair").out == snapshot("repair_again.txt", home)
+    check("nothing is left", zeus("repair"), home)
 
 
-def test_a_kept_model_whose_process_was_killed_is_named(zeus: Zeus, store: Store, home: Path) -> None:
+def test_a_kept_model_whose_process_was_killed_is_named(
+    zeus: Zeus, store: Store, home: Path
+) -> None:
     folder = home / "models" / "zeus-attempt-a"
     folder.mkdir(parents=True)
     (folder / "weights").write_bytes(b"0" * 12_345)
-    folder.with_suffix(".lock").write_text(f"kept by {os.uname().nodename}")  # no process holds its lock
+    # no process holds its lock
+    folder.with_suffix(".lock").write_text(f"kept by {os.uname().nodename}")
     for _ in range(2):
         done = zeus("repair")
         assert done.status == 0
-        assert f"Kept models: 1 in {home}/models whose process was killed after they were kept.\n" in done.out
-        assert f"  {folder}: 12.3 kB; use it, or remove it and {folder}.lock\n" in done.out
+        check("a kept model's process was killed", done, home)
         assert (folder / "weights").exists()
 
 
-def test_pending_costs_in_variables_and_files_are_stored(zeus: Zeus, store: Store, home: Path) -> None:
+def test_pending_costs_in_variables_and_files_are_stored(
+    zeus: Zeus, store: Store, home: Path
+) -> None:
     keys = [store.ask(request(n, lease_s=-1.0, job_id=f"j{n}")).trial.key for n in (1, 2)]
     remember(AirflowVariables(), keys[0], State.CONVERGED, report(), "j1")
     down = DictPort()
@@ -72,21 +80,24 @@ def test_pending_costs_in_variables_and_files_are_stored(zeus: Zeus, store: Stor
     remember(down, keys[1], State.CONVERGED, report(), "j2", state_dir=home / "state")
     done = zeus("repair")
     assert done.status == 0
-    assert f"Pending costs: 2 stored in sqlite:{home}/zeus.db.\n" in done.out
+    check("two costs were pending", done, home)
     for job_id in ("j1", "j2"):
         (trial,) = open_store().trials(job_id)
         assert (trial.state, trial.observation) == (State.CONVERGED, seen())
-    assert zeus("repair").out == snapshot("repair_again.txt", home)
+    check("nothing is left", zeus("repair"), home)
 
 
-def test_a_cost_that_cannot_be_stored_is_named_and_left(zeus: Zeus, store: Store, home: Path) -> None:
+def test_a_cost_that_cannot_be_stored_is_named_and_left(
+    zeus: Zeus, store: Store, home: Path
+) -> None:
     remember(AirflowVariables(), TrialKey("never-asked"), State.CONVERGED, report(), "d.train")
     store.ask(request(1, lease_s=-1.0))
     done = zeus("repair")
-    assert (done.status, done.out) == (1, snapshot("repair.txt", home))
+    assert done.status == 1
+    check("a cost cannot be stored, and an attempt expired", done, home)
     done = zeus("repair")
     assert done.status == 1
-    assert "  left: Variable zeus-untold:never-asked:1\n" in done.out
+    check("a cost cannot be stored", done, home)
 
 
 @pytest.mark.parametrize("with_store", [True, False])
@@ -99,18 +110,19 @@ def test_a_limit_left_by_a_dead_training_is_given_back(
     done = zeus("repair")
     assert gpu.limit_w() == 250.0
     assert not path.exists()
-    assert "Power limits: 1 restored" in done.out
     assert done.status == 0
-    assert ("no trial log yet" in done.out) is not with_store
+    check(
+        "a limit was left" if with_store else "a limit was left, and there is no log yet",
+        done,
+        home,
+    )
     assert "Power limits: 0 restored" in zeus("repair").out
 
 
 def test_before_the_first_run_there_is_nothing_to_repair(zeus: Zeus, home: Path) -> None:
     done = zeus("repair")
     assert (done.status, done.err) == (0, "")
-    assert f"0 stored in {home}/zeus.db, which the first run of a job creates.\n" in done.out
-    assert "no trial log yet" in done.out
-    assert "left" not in done.out
+    check("there is no log yet", done, home)
     assert not (home / "zeus.db").exists()
 
 
@@ -118,10 +130,12 @@ def test_a_cost_kept_before_there_is_a_log_is_named_and_left(zeus: Zeus, home: P
     remember(AirflowVariables(), TrialKey("lost"), State.CONVERGED, report(), "d.train")
     done = zeus("repair")
     assert done.status == 1
-    assert "  left: Variable zeus-untold:lost:1\n" in done.out
+    check("a cost was kept before there is a log", done, home)
 
 
-@pytest.mark.parametrize("unset", ["AIRFLOW__CORE__EXECUTOR", "AIRFLOW_CONN_ZEUS_DEFAULT", "AIRFLOW__ZEUS__LEASE_S"])
+@pytest.mark.parametrize(
+    "unset", ["AIRFLOW__CORE__EXECUTOR", "AIRFLOW_CONN_ZEUS_DEFAULT", "AIRFLOW__ZEUS__LEASE_S"]
+)
 def test_limits_are_restored_also_where_no_store_can_be_reached(
     zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch, unset: str
 ) -> None:
@@ -141,13 +155,15 @@ def test_limits_are_restored_also_where_no_store_can_be_reached(
     if problem is not None:
         pending, expired = done.err.splitlines()[-2:]
         assert pending.startswith("Pending costs: ")
-        assert expired.startswith("Expired trials: ")
+        assert expired.startswith("Expired attempts: ")
         assert problem in pending
         assert problem in expired
         assert "s3cr3t" not in done.err
 
 
-def test_a_limit_that_cannot_be_restored_stops_nothing_else(zeus: Zeus, store: Store, home: Path) -> None:
+def test_a_limit_that_cannot_be_restored_stops_nothing_else(
+    zeus: Zeus, store: Store, home: Path
+) -> None:
     gpu, path = left_limit(home)
     gpu_file = home / "state" / "simulated-v100-shufflenet.gpu"
     gpu_file.rename(home / "away")
@@ -155,7 +171,7 @@ def test_a_limit_that_cannot_be_restored_stops_nothing_else(zeus: Zeus, store: S
     done = zeus("repair")
     assert done.status == 1
     assert "  left: limit-dead.json: " in done.out
-    assert "Expired trials: 1 closed" in done.out
+    assert "Expired attempts: 1 closed" in done.out
     assert path.exists()
     (home / "away").rename(gpu_file)  # the device is back
     assert zeus("repair").status == 0
@@ -175,7 +191,7 @@ def test_costs_that_cannot_be_searched_stop_nothing_else(
     done = zeus("repair")
     assert done.status == 1
     assert "Pending costs: Airflow's Variables cannot be listed.\n" in done.err
-    assert "Expired trials: 1 closed" in done.out
+    assert "Expired attempts: 1 closed" in done.out
     assert gpu.limit_w() == 250.0
 
 
@@ -190,7 +206,7 @@ def test_an_error_of_any_kind_stops_nothing_else(
     done = zeus("repair")
     assert done.status == 1
     assert "Power limits: the step itself failed: RuntimeError: boom." in done.err
-    assert "Expired trials: 1 closed" in done.out
+    assert "Expired attempts: 1 closed" in done.out
 
 
 def test_a_limit_of_a_living_training_is_left(zeus: Zeus, store: Store, home: Path) -> None:
@@ -200,6 +216,6 @@ def test_a_limit_of_a_living_training_is_left(zeus: Zeus, store: Store, home: Pa
     held = {"restore": gpu.restore_record(), "found_w": gpu.limit_w(), "set_w": [150.0]}
     descriptor = record.create(str(state_dir / "limit-held.json"), held)
     gpu.set_limit_w(150.0)
-    assert zeus("repair").out == snapshot("repair_again.txt", home)
+    check("nothing is left", zeus("repair"), home)
     assert gpu.limit_w() == 150.0
     os.close(descriptor)

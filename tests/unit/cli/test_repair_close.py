@@ -21,9 +21,9 @@ def ann(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_open_trial_is_closed_before_its_lease_is_over(zeus: Zeus, store: Store) -> None:
     recur(store, 1)
     key = store.ask(request(2)).trial.key
-    done = zeus("repair", "--close", "d.train", "2", "--yes")
+    done = zeus("repair", "--close", "d.train", "2.1", "--yes")
     assert (done.status, done.err) == (0, "")
-    assert done.out.startswith("Closed trial 2 of d.train (run run2, ")
+    assert done.out.startswith("Closed attempt 2.1 of d.train (DAG run run2, ")
     assert "by ann" in done.out
     trial = store.trials("d.train")[-1]
     assert trial.state is State.ABANDONED
@@ -37,18 +37,21 @@ def test_without_yes_it_asks(zeus: Zeus, store: Store, monkeypatch: pytest.Monke
     store.ask(request(1))
     for answer, state in (("n", State.RUNNING), ("y", State.ABANDONED)):
         monkeypatch.setattr("builtins.input", lambda _question, answer=answer: answer)
-        assert zeus("repair", "--close", "d.train", "1").status == (0 if answer == "y" else 1)
+        assert zeus("repair", "--close", "d.train", "1.1").status == (0 if answer == "y" else 1)
         assert store.trials("d.train")[0].state is state
 
 
 def test_what_cannot_be_closed_is_named(zeus: Zeus, store: Store) -> None:
     recur(store, 1)
     for arguments, said in (
-        (("d.trian", "1"), "JOB = 'd.trian': no such job"),
-        (("d.train", "2"), "TRIAL = '2': d.train has no such trial that can be read. Its newest one is 1"),
-        (("d.train", "first"), "TRIAL = 'first': d.train has no such trial"),
-        (("d.train", "0"), "TRIAL = '0': d.train has no such trial"),
-        (("d.train", "1"), "TRIAL = '1': it is closed already (reached target)"),
+        (("d.trian", "1.1"), "JOB = 'd.trian': no such job"),
+        (
+            ("d.train", "2.1"),
+            "ATTEMPT = '2.1': d.train has no such attempt that can be read. Its newest one is 1.1",
+        ),
+        (("d.train", "first"), "ATTEMPT = 'first': d.train has no such attempt"),
+        (("d.train", "0"), "ATTEMPT = '0': d.train has no such attempt"),
+        (("d.train", "1.1"), "ATTEMPT = '1.1': it is closed already (reached target)"),
     ):
         done = zeus("repair", "--close", *arguments, "--yes")
         assert (done.status, done.out) == (1, "")
@@ -56,28 +59,30 @@ def test_what_cannot_be_closed_is_named(zeus: Zeus, store: Store) -> None:
     assert store.trials("d.train")[0].state is State.CONVERGED
 
 
-def test_a_user_without_a_name_is_a_number(zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name_is_a_number(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_name() -> str:
         raise KeyError("uid not found")
 
     airflows_own()  # which asks once
     monkeypatch.setattr("getpass.getuser", no_name)
     store.ask(request(1))
-    assert zeus("repair", "--close", "d.train", "1", "-y").status == 0
+    assert zeus("repair", "--close", "d.train", "1.1", "-y").status == 0
     assert (store.trials("d.train")[0].reason or "").startswith("closed by hand by user ")
 
 
 def test_no_log_no_trial(zeus: Zeus, home: Path) -> None:
-    done = zeus("repair", "--close", "d.train", "1", "-y")
+    done = zeus("repair", "--close", "d.train", "1.1", "-y")
     assert done.status == 1
-    assert "no trial log yet" in done.err
+    assert "no run log yet" in done.err
     assert not (home / "zeus.db").exists()
 
 
 def test_it_does_nothing_else(zeus: Zeus, store: Store) -> None:
     store.ask(request(1))
     store.ask(request(1, job_id="expired", ti_id="expired", lease_s=-1.0))
-    done = zeus("repair", "--close", "d.train", "1", "--yes")
+    done = zeus("repair", "--close", "d.train", "1.1", "--yes")
     assert done.out.count("\n") == 1
     assert store.trials("expired")[0].closed_at is None
 

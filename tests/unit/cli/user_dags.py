@@ -22,9 +22,14 @@ def train(run):
 """
 
 
-def dag_file(train: str = TRAIN, job: str = 'target="accuracy >= 0.9"', dag: str = 'schedule="@daily"') -> str:
+def dag_file(
+    train: str = TRAIN, job: str = 'target="accuracy >= 0.9"', dag: str = 'schedule="@daily"'
+) -> str:
     """The text of a DAG file with one training; ``job`` and ``dag`` are arguments."""
-    end = f'with DAG("nightly", {dag}, start_date=datetime(2026, 1, 1)):\n    task.zeus(JOB)(train)()\n'
+    end = (
+        f'with DAG("nightly", {dag}, start_date=datetime(2026, 1, 1)):\n   '
+        " task.zeus(JOB)(train)()\n"
+    )
     return f"{HEAD}\n\nJOB = ZeusJob(**SIZES | dict({job}))\n\n{train}\n\n{end}"
 
 
@@ -38,8 +43,12 @@ class Mistake:
     status: str = "error"
 
 
-def of_job(job: str, check: str, words: str, status: str = "error", dag: str = 'schedule="@daily"') -> Mistake:
-    return Mistake(dag_file(job=f'target="accuracy >= 0.9", {job}', dag=dag), check, words, status=status)
+def of_job(
+    job: str, check: str, words: str, status: str = "error", dag: str = 'schedule="@daily"'
+) -> Mistake:
+    return Mistake(
+        dag_file(job=f'target="accuracy >= 0.9", {job}', dag=dag), check, words, status=status
+    )
 
 
 BY_COMMAND_OF_ASSET = (
@@ -49,6 +58,12 @@ with DAG("nightly", schedule=[Asset("x")], start_date=datetime(2026, 1, 1)):
     command = [sys.executable, "-c", "import airflow_provider_zeus", "DATA"]
     ZeusCommandOperator(task_id="train", job=ZeusJob(**SIZES, target="accuracy >= 0.9"), command=command)
 """
+)
+MAPPED_OF_ASSET = dag_file(
+    "def train(run, region, ds):\n    pass\n", dag='schedule=[Asset("x")]'
+).replace(
+    "task.zeus(JOB)(train)()",
+    'task.zeus(JOB, job_id_by="region")(train).expand(region=["eu", "us"])',
 )
 IN_A_TRIAL = (
     HEAD
@@ -71,7 +86,8 @@ MISTAKES: dict[str, list[Mistake]] = {
     "a hold-out that the earlier model has seen": [
         Mistake(
             dag_file(
-                "def train(run):\n    def part():\n        return random_split(DATA, [8, 2])\n    return part()\n",
+                "def train(run):\n    def part():\n        return random_split(DATA, [8, 2])\n   "
+                " return part()\n",
                 'target="accuracy >= 0.9", starts=["cold", "warm"]',
             ),
             "starts",
@@ -90,9 +106,15 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     "signal without Connection": [
         of_job(
-            'follow="carbon", mode="optimize", device="simulated:v100/neumf"', "Connection zeus_carbon", "Zeus signal"
+            'follow="carbon", mode="optimize", device="simulated:v100/neumf"',
+            "Connection zeus_carbon",
+            "Zeus signal",
         ),
-        of_job('start_signal="price", start_within=timedelta(hours=4)', "Connection zeus_price", "docs/signals.md"),
+        of_job(
+            'start_signal="price", start_within=timedelta(hours=4)',
+            "Connection zeus_price",
+            "docs/levers/signals.md",
+        ),
         of_job('follow="zeus_carbno"', "Connection zeus_carbno", "correct the name"),
         of_job(
             'follow="{{ params.signal }}"',
@@ -114,33 +136,72 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     "one date as finish_by of many runs": [
         of_job('finish_by="2999-01-31 06:00"', "finish_by", "one date, and the DAG recurs"),
-        of_job("finish_by=datetime(2999, 2, 1, 6)", "finish_by", "timedelta(hours=8)", dag='schedule=[Asset("x")]'),
+        of_job(
+            "finish_by=datetime(2999, 2, 1, 6)",
+            "finish_by",
+            "timedelta(hours=8)",
+            dag='schedule=[Asset("x")]',
+        ),
     ],
     "a date of a run that has none": [
-        of_job('data_slice="{{ ds }}"', "context", "no ds: asset-triggered runs", dag='schedule=[Asset("x")]'),
+        of_job(
+            'data_slice="{{ ds }}"',
+            "context",
+            "no ds: asset-triggered runs",
+            dag='schedule=[Asset("x")]',
+        ),
         of_job('data_slice="{{ ds }}"', "context", "take run_id", dag='schedule=[Asset("x")]'),
         of_job(
             'data_slice="{{ ds }}"',
             "context",
             "ZeusJob.data_slice = '{{ ds }}'",
-            dag='schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"), '
-            'assets=Asset("x"))',
+            dag=(
+                'schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily",'
+                ' timezone="UTC"), assets=Asset("x"))'
+            ),
         ),
-        of_job('data_slice="{{ logical_date | ds }}"', "context", "no logical_date", dag='schedule=[Asset("x")]'),
-        of_job('data_slice="{{ dag_run.logical_date }}"', "context", "no logical_date", dag='schedule=[Asset("x")]'),
-        of_job('data_slice="{{ ds }}"', "context", "some manual ones", status="warning", dag="schedule=None"),
+        of_job(
+            'data_slice="{{ logical_date | ds }}"',
+            "context",
+            "no logical_date",
+            dag='schedule=[Asset("x")]',
+        ),
+        of_job(
+            'data_slice="{{ dag_run.logical_date }}"',
+            "context",
+            "no logical_date",
+            dag='schedule=[Asset("x")]',
+        ),
+        of_job(
+            'data_slice="{{ ds }}"',
+            "context",
+            "some manual ones",
+            status="warning",
+            dag="schedule=None",
+        ),
         Mistake(
             dag_file("def train(run, ds):\n    pass\n", dag='schedule=[Asset("x")]'),
             "context",
             "an argument of train() = 'ds': this run has no ds",
         ),
+        Mistake(MAPPED_OF_ASSET, "context", "an argument of train() = 'ds': this run has no ds"),
         Mistake(
-            dag_file("def train(run, *, data_interval_end):\n    pass\n", dag='schedule=[Asset("x")]'),
+            dag_file(
+                "def train(run, *, data_interval_end):\n    pass\n", dag='schedule=[Asset("x")]'
+            ),
             "context",
             "take run_id",
         ),
-        Mistake(BY_COMMAND_OF_ASSET.replace("DATA", "--date={{ ds }}"), "context", "command = '--date={{ ds }}'"),
-        Mistake(BY_COMMAND_OF_ASSET.replace("DATA", "{{ params.rows }}"), "context", "there is no param rows"),
+        Mistake(
+            BY_COMMAND_OF_ASSET.replace("DATA", "--date={{ ds }}"),
+            "context",
+            "command = '--date={{ ds }}'",
+        ),
+        Mistake(
+            BY_COMMAND_OF_ASSET.replace("DATA", "{{ params.rows }}"),
+            "context",
+            "there is no param rows",
+        ),
         Mistake(IN_A_TRIAL, "context", "no ts_nodash"),
     ],
     "a date of a run of partitions": [
@@ -154,13 +215,19 @@ MISTAKES: dict[str, list[Mistake]] = {
     "a misspelt name in a template": [
         Mistake(
             dag_file(
-                job="target='{{ params.tgt }}'", dag='schedule="@daily", params={"target": "accuracy >= 0.9", "a": 1}'
+                job="target='{{ params.tgt }}'",
+                dag='schedule="@daily", params={"target": "accuracy >= 0.9", "a": 1}',
             ),
             "context",
-            "ZeusJob.target = '{{ params.tgt }}': there is no param tgt -> correct its name; the params are: a, target",
+            "ZeusJob.target = '{{ params.tgt }}': there is no param tgt -> correct its name; the"
+            " params are: a, target",
         ),
         Mistake(dag_file(job="target='{{ params[\"tgt\"] }}'"), "context", "no param tgt"),
-        Mistake(dag_file(job="target='{{ parms.target }}'"), "context", "no run has parms -> did you mean params"),
+        Mistake(
+            dag_file(job="target='{{ parms.target }}'"),
+            "context",
+            "no run has parms -> did you mean params",
+        ),
         of_job('data_slice="{{ partition_key }}"', "context", "take ds"),
     ],
     "learn_from that no schedule gives": [
@@ -173,13 +240,25 @@ MISTAKES: dict[str, list[Mistake]] = {
             dag='schedule=[Asset("s3://new")]',
         ),
         of_job(
-            'learn_from=["manual"]', "learn_from", "teach nothing", status="warning", dag="schedule=timedelta(days=1)"
+            'learn_from=["manual"]',
+            "learn_from",
+            "teach nothing",
+            status="warning",
+            dag="schedule=timedelta(days=1)",
         ),
     ],
     "constant data_slice": [
-        of_job('data_slice="a"', "data_slice", '"{{ run_id }}"', status="warning", dag='schedule=[Asset("x")]'),
+        of_job(
+            'data_slice="a"',
+            "data_slice",
+            '"{{ run_id }}"',
+            status="warning",
+            dag='schedule=[Asset("x")]',
+        ),
         of_job('data_slice="2026-11-01"', "data_slice", 'data_slice="{{ ds }}"', status="warning"),
-        of_job('data_slice="{{ dag.dag_id }}"', "data_slice", "'nightly' in each run", status="warning"),
+        of_job(
+            'data_slice="{{ dag.dag_id }}"', "data_slice", "'nightly' in each run", status="warning"
+        ),
         of_job(
             'data_slice="sales.csv"',
             "data_slice",
@@ -187,12 +266,19 @@ MISTAKES: dict[str, list[Mistake]] = {
             status="warning",
             dag='schedule=[Asset("s3://new")]',
         ),
-        of_job("data_slice=\"{{ macros.ds_add('2026-11-01', 1) }}\"", "data_slice", "leave it out", status="warning"),
+        of_job(
+            "data_slice=\"{{ macros.ds_add('2026-11-01', 1) }}\"",
+            "data_slice",
+            "leave it out",
+            status="warning",
+        ),
     ],
 }
 
 
-def right(train: str = TRAIN, job: str = 'target="accuracy >= 0.9"', dag: str = 'schedule="@daily"') -> str:
+def right(
+    train: str = TRAIN, job: str = 'target="accuracy >= 0.9"', dag: str = 'schedule="@daily"'
+) -> str:
     return dag_file(train, job, dag)
 
 
@@ -266,12 +352,17 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
     task.zeus(job)(train)("{{ params.rows }}", region="{{ var.value.get('region', 'eu') }}")
 """,
     "slices, deadline": right(
-        job='target="accuracy >= 0.9", data_slice="{{ data_interval_end | ds }}", finish_by=timedelta(hours=3), '
-        'learn_from=["scheduled", "backfill"]'
+        job=(
+            'target="accuracy >= 0.9", data_slice="{{ data_interval_end | ds }}",'
+            ' finish_by=timedelta(hours=3), learn_from=["scheduled", "backfill"]'
+        )
     ),
     "a signal with its Connection": right(
-        job='target="accuracy >= 0.9", mode="optimize", device="simulated:v100/neumf", follow="carbon", '
-        'start_signal="grid", start_within=timedelta(hours=6), finish_by="23:59"'
+        job=(
+            'target="accuracy >= 0.9", mode="optimize", device="simulated:v100/neumf",'
+            ' follow="carbon", start_signal="grid", start_within=timedelta(hours=6),'
+            ' finish_by="23:59"'
+        )
     ),
     "assets": right(
         job='target="accuracy >= 0.9", learn_from=["asset_triggered"], data_slice="{{ run_id }}"',
@@ -283,7 +374,10 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
     ),
     "assets or a time": right(
         job='target="accuracy >= 0.9", learn_from=["scheduled"]',
-        dag='schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"), assets=Asset("x"))',
+        dag=(
+            'schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("@daily", timezone="UTC"),'
+            ' assets=Asset("x"))'
+        ),
     ),
     "assets, with a name for runs without a date": right(
         TRAIN.replace("(run)", "(run, ds=None)"),
@@ -291,10 +385,15 @@ with DAG("nightly", schedule="@daily", start_date=datetime(2026, 1, 1), params={
         dag='schedule=[Asset("s3://new")]',
     ),
     "all that a run has": right(
-        job='target="accuracy >= 0.9", data_slice="{{ ts_nodash_with_tz }}", job_version="{{ params.v }}"',
+        job=(
+            'target="accuracy >= 0.9", data_slice="{{ ts_nodash_with_tz }}", job_version="{{'
+            ' params.v }}"'
+        ),
         dag='schedule="@daily", params={"v": "2"}',
     ),
-    "one date of one run": right(job='target="accuracy >= 0.9", finish_by="2999-01-31 06:00"', dag='schedule="@once"'),
+    "one date of one run": right(
+        job='target="accuracy >= 0.9", finish_by="2999-01-31 06:00"', dag='schedule="@once"'
+    ),
     "one date of runs by hand": right(
         job='target="accuracy >= 0.9", finish_by="2999-01-31 06:00"', dag="schedule=None"
     ),

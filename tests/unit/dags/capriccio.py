@@ -1,4 +1,6 @@
-"""A stand-in for Capriccio: slices of its form from a stream that drifts, and a BERT small enough to train on them."""
+"""A stand-in for Capriccio: slices of its form from a stream that drifts,
+and a BERT small enough to train on them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def write_model(folder: Path, slices: int) -> Path:
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
     last = int((slices - 1) * DRIFT * WORDS) + WORDS
-    words = [f"{mood}{i}" for mood in ("good", "bad") for i in range(last)] + [f"word{i}" for i in range(40)]
+    words = [f"{mood}{i}" for mood in ("good", "bad") for i in range(last)] + [
+        f"word{i}" for i in range(40)
+    ]
     known = {word: i for i, word in enumerate(["[PAD]", "[UNK]", *words])}
     tokenizer = Tokenizer(WordLevel(known, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()

@@ -1,4 +1,6 @@
-"""The example of the paper's drifting tweets, on slices of the same form: a real training of a small BERT."""
+"""The example of the paper's drifting tweets, on slices of the same form:
+a real training of a small BERT.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pat
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("HF_HUB_OFFLINE", "1")
         for name in ("transformers", "accelerate"):
-            pytest.importorskip(name, reason=f"{name} is not installed: airflow-provider-zeus[huggingface]")
+            pytest.importorskip(
+                name, reason=f"{name} is not installed: airflow-provider-zeus[huggingface]"
+            )
         yield write_slices(folder, SLICES), write_model(folder / "model", SLICES)
 
 
-def train(places: tuple[Path, Path], number: int, batch_size: int, state_dir: Path) -> tuple[ResultLine, str]:
+def train(
+    places: tuple[Path, Path], number: int, batch_size: int, state_dir: Path
+) -> tuple[ResultLine, str]:
     """(end line, folder of the model) of one training by the example's own function."""
     job = replace(JOB, target="accuracy >= 0.84", device="simulated:v100/bert_sa", mode="measure")
     plan = Plan(
@@ -48,10 +54,17 @@ def train(places: tuple[Path, Path], number: int, batch_size: int, state_dir: Pa
         state_dir=str(state_dir),
     )
     lines: list[ResultLine] = []
-    run = ZeusRun.from_plan(plan, device=open_device(job.device, state_dir=state_dir), sink=lines.append)
+    run = ZeusRun.from_plan(
+        plan, device=open_device(job.device, state_dir=state_dir), sink=lines.append
+    )
     function = zeus_capriccio.zeus_capriccio().get_task("train").python_callable
     params = {name: param.value for name, param in PARAMS.items()}
-    params |= {"slice": number, "folder": str(places[0]), "model": str(places[1]), "learning_rate": 2e-2}
+    params |= {
+        "slice": number,
+        "folder": str(places[0]),
+        "model": str(places[1]),
+        "learning_rate": 2e-2,
+    }
     kept = run.train(lambda of: function(run=of, params=params))
     return next(line for line in lines if line.kind == "end"), kept
 
@@ -81,7 +94,12 @@ def test_slices_are_read_as_the_public_generator_writes_them(places: tuple[Path,
 
 def test_the_stand_in_drifts(places: tuple[Path, Path]) -> None:
     moods: list[set[str]] = [
-        {w for text in read_slice(str(places[0]), n, "train")[0] for w in text.split() if not w.startswith("word")}
+        {
+            w
+            for text in read_slice(str(places[0]), n, "train")[0]
+            for w in text.split()
+            if not w.startswith("word")
+        }
         for n in (1, 2, 3)
     ]
     shared = [len(moods[0] & later) / len(later) for later in moods[1:]]
@@ -93,8 +111,13 @@ def test_the_folder_comes_from_the_parameter_or_the_variable(
     places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: dict[str, Any] = {}
-    monkeypatch.setattr(zeus_capriccio.Variable, "get", lambda name, default: found.get(name, default))
-    with pytest.raises(FileNotFoundError, match=r"slice = 2: .*2_train\.json.* Set the Variable zeus_capriccio_folder"):
+    monkeypatch.setattr(
+        zeus_capriccio.Variable, "get", lambda name, default: found.get(name, default)
+    )
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"slice = 2: .*2_train\.json.* Set the Variable zeus_capriccio_folder",
+    ):
         read_slice("", 2, "train")
     found["zeus_capriccio_folder"] = str(places[0])
     assert len(read_slice("", 2, "train")[0]) == 320

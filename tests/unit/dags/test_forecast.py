@@ -1,4 +1,6 @@
-"""The training itself: it reaches its target, the same seed trains the same model, and 256 is the cheap batch size."""
+"""The training itself: it reaches its target, the same seed trains the same model,
+and 256 is the cheap batch size.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 
 
-def train(key: str, batch_size: int, folder: Path, seed: int = 0) -> tuple[ResultLine, torch.nn.Module, float]:
+def train(
+    key: str, batch_size: int, folder: Path, seed: int = 0
+) -> tuple[ResultLine, torch.nn.Module, float]:
     """(end line, kept model, cost [J]) of one training."""
     attempt = PlannedAttempt(batch_size=batch_size, phase=Phase.PINNED, why="Test.")
     plan = Plan(
@@ -67,7 +71,11 @@ def test_the_learning_rate_follows_the_batch_size(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_every_slice_reaches_its_target_at_256(tmp_path: Path) -> None:
-    missed = [key for key in slices.all_keys() if train(key, 256, tmp_path)[0].state is not State.CONVERGED]
+    missed = [
+        key
+        for key in slices.all_keys()
+        if train(key, 256, tmp_path)[0].state is not State.CONVERGED
+    ]
     assert missed == []
 
 
@@ -75,7 +83,9 @@ def test_every_slice_reaches_its_target_at_256(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_cost_is_u_shaped_over_the_batch_size(tmp_path: Path) -> None:
     keys = slices.all_keys()[::20]
-    mean_j = {b: sum(train(key, b, tmp_path)[2] for key in keys) / len(keys) for b in JOB.batch_sizes}
+    mean_j = {
+        b: sum(train(key, b, tmp_path)[2] for key in keys) / len(keys) for b in JOB.batch_sizes
+    }
     best = min(mean_j, key=lambda b: mean_j[b])
     assert best in (128, 256, 512), mean_j
     assert mean_j[16] > mean_j[32] > mean_j[64] > mean_j[128], mean_j

@@ -30,7 +30,9 @@ def test_the_data_are_the_ones_described() -> None:
     assert len(rows) == readings.load().rows == 26_115
     assert {row["origin"] for row in rows} == set(AIRPORTS)
     assert len({(row["origin"], row["time_hour"]) for row in rows}) == len(rows), "no hour twice"
-    too_fast = [r for r in rows if r["wind_speed"] != "NA" and float(r["wind_speed"]) > MAX_WIND_MPH]
+    too_fast = [
+        r for r in rows if r["wind_speed"] != "NA" and float(r["wind_speed"]) > MAX_WIND_MPH
+    ]
     assert [(r["origin"], r["time_hour"], float(r["wind_speed"])) for r in too_fast] == [FAULT]
 
 
@@ -44,7 +46,9 @@ def test_the_impossible_reading_is_removed_and_said(caplog: pytest.LogCaptureFix
     assert value not in loaded.observed[airport]
     at = row_of(hour)
     assert np.isnan(loaded.observed[airport][at, WIND])
-    assert loaded.filled[airport][at, WIND] == loaded.observed[airport][at - 1, WIND], "the hour before stands in"
+    assert loaded.filled[airport][at, WIND] == loaded.observed[airport][at - 1, WIND], (
+        "the hour before stands in"
+    )
 
 
 def test_nothing_else_is_removed_or_changed() -> None:
@@ -54,7 +58,10 @@ def test_nothing_else_is_removed_or_changed() -> None:
         at = row_of(row["time_hour"])
         for column, name in enumerate(COLUMNS):
             value = loaded.observed[row["origin"]][at, column]
-            if row[name] == "NA" or (row["origin"], row["time_hour"], name) == (*FAULT[:2], "wind_speed"):
+            if row[name] == "NA" or (row["origin"], row["time_hour"], name) == (
+                *FAULT[:2],
+                "wind_speed",
+            ):
                 assert np.isnan(value)
             else:
                 assert value == float(row[name])
@@ -74,7 +81,9 @@ def test_a_gap_is_never_filled_from_the_future() -> None:
     grid = readings.load().observed["JFK"]
     cut = 4000
     np.testing.assert_array_equal(
-        readings.carry_forward(grid, 12)[:cut], readings.carry_forward(grid[:cut], 12), "what follows changes nothing"
+        readings.carry_forward(grid, 12)[:cut],
+        readings.carry_forward(grid[:cut], 12),
+        "what follows changes nothing",
     )
 
 

@@ -10,7 +10,9 @@ import pytest
 from weather import readings, samples, slices
 from weather.samples import HORIZON_H, LAGS_H
 
-TEMP_LAGS_AT, PRESSURE_LAGS_AT = 9, 10  # columns of the first lag; they alternate
+# columns of the first lag; they alternate
+TEMP_LAGS_AT = 9
+PRESSURE_LAGS_AT = 10
 
 
 def by_hour(airport: str, name: str) -> dict[datetime, float]:
@@ -25,12 +27,15 @@ def by_hour(airport: str, name: str) -> dict[datetime, float]:
 @pytest.mark.parametrize("airport", readings.AIRPORTS)
 def test_lags_and_labels_are_joined_on_the_hour(airport: str) -> None:
     start = datetime(2013, 1, 1, tzinfo=UTC)
-    temp, pressure = by_hour(airport, "temp"), by_hour(airport, "pressure")
+    temp = by_hour(airport, "temp")
+    pressure = by_hour(airport, "pressure")
     hours, x, y = samples._airport(readings.load(), airport, *samples._span("2013-W30"))
     checked = 0
     for hour, features, change in zip(hours, x, y, strict=True):
         now = start + timedelta(hours=int(hour))
-        assert change == pytest.approx(temp[now + timedelta(hours=HORIZON_H)] - temp[now]), "both ends were observed"
+        assert change == pytest.approx(temp[now + timedelta(hours=HORIZON_H)] - temp[now]), (
+            "both ends were observed"
+        )
         for i, lag in enumerate(LAGS_H):
             for values, at in ((temp, TEMP_LAGS_AT), (pressure, PRESSURE_LAGS_AT)):
                 before = now - timedelta(hours=lag)
@@ -43,7 +48,9 @@ def test_lags_and_labels_are_joined_on_the_hour(airport: str) -> None:
 def test_samples_stay_in_their_slice() -> None:
     start, end = slices.window("2013-W30")
     hours, _, _ = samples._airport(readings.load(), "LGA", *samples._span("2013-W30"))
-    first, last = (datetime(2013, 1, 1, tzinfo=UTC) + timedelta(hours=int(h)) for h in (hours[0], hours[-1]))
+    first, last = (
+        datetime(2013, 1, 1, tzinfo=UTC) + timedelta(hours=int(h)) for h in (hours[0], hours[-1])
+    )
     assert first - timedelta(hours=max(LAGS_H)) >= start
     assert last + timedelta(hours=HORIZON_H) < end
 
@@ -89,7 +96,8 @@ def test_the_hold_out_leaks_and_the_code_says_so() -> None:
 
 
 def test_the_newest_week_was_not_seen_by_a_model_of_an_earlier_slice() -> None:
-    earlier, data = samples.of_slice("2013-W20"), samples.newest_week("2013-W22", "2013-W20")
+    earlier = samples.of_slice("2013-W20")
+    data = samples.newest_week("2013-W22", "2013-W20")
     np.testing.assert_array_equal(data.x, earlier.x)
     seen_until = samples._span("2013-W20")[1]
     (hours, _, _), _ = samples._parts("2013-W22")

@@ -36,7 +36,8 @@ def test_another_key_is_named_with_what_to_use(key: str) -> None:
 
 
 def test_next_is_the_earliest_that_was_not_emitted() -> None:
-    keys, emitted = slices.all_keys(), set()
+    keys = slices.all_keys()
+    emitted = set()
     for key in keys:
         assert slices.next_key(emitted) == key
         emitted.add(key)

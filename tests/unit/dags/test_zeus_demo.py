@@ -34,7 +34,9 @@ def trained(tmp_path: Path, batch_size: int, run_id: str) -> tuple[Observation, 
         attempt_root=str(tmp_path),
     )
     lines: list[ResultLine] = []
-    path = ZeusRun.from_plan(plan, sink=lines.append).train(lambda run: function(run=run, run_id=run_id))
+    path = ZeusRun.from_plan(plan, sink=lines.append).train(
+        lambda run: function(run=run, run_id=run_id)
+    )
     (end,) = [line for line in lines if line.kind == "end"]
     assert end.state is State.CONVERGED
     assert end.observation is not None
@@ -42,7 +44,9 @@ def trained(tmp_path: Path, batch_size: int, run_id: str) -> tuple[Observation, 
 
 
 @pytest.mark.parametrize("run_id", ["zeus-demo-01", "manual__2026-01-01"])
-def test_a_larger_batch_takes_more_epochs_and_less_time_for_each(tmp_path: Path, run_id: str) -> None:
+def test_a_larger_batch_takes_more_epochs_and_less_time_for_each(
+    tmp_path: Path, run_id: str
+) -> None:
     (small, one), (large, other) = (trained(tmp_path, size, run_id) for size in (16, 256))
     assert small.epochs is not None
     assert large.epochs is not None

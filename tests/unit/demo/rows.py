@@ -45,7 +45,9 @@ def row(cost_j: float | None, base_j: float | None = None, **changes: Any) -> Ru
 
 def trial(number: int, run_id: str = "r1", state: State = State.CONVERGED, **changes: Any) -> Trial:
     """A trial on a simulated V100; ``changes`` go to its observation."""
-    attempt = PlannedAttempt(batch_size=changes.pop("batch_size", 64), phase=Phase.EXPLORE, why=f"Why {number}.")
+    attempt = PlannedAttempt(
+        batch_size=changes.pop("batch_size", 64), phase=Phase.EXPLORE, why=f"Why {number}."
+    )
     seen = {
         "epochs": 10.0,
         "energy_j": 1000.0,

@@ -13,14 +13,19 @@ import pytest
 from demo.api import PAUSE_S, TRIES, Api
 from demo.settings import DemoError
 
-BUSY = (500, {"detail": {"reason": "Database error", "statement": "hidden", "message": "Serious error"}})
+BUSY = (
+    500,
+    {"detail": {"reason": "Database error", "statement": "hidden", "message": "Serious error"}},
+)
 BROKEN = (500, {"detail": "An error occurred while trying to deserialize Dag"})
 EXPIRED = (401, {"detail": "Invalid JWT token"})
 MADE = (200, {"dag_run_id": "manual__1"})
 
 
 class Server:
-    """Answers calls below ``/api/v2`` with ``answers``, one after the other, the last one for good."""
+    """Answers calls below ``/api/v2`` with ``answers``, one after the other,
+    the last one for good.
+    """
 
     def __init__(self, *answers: tuple[int, Any]) -> None:
         self.calls: list[str] = []
@@ -30,7 +35,13 @@ class Server:
             def do_GET(handler) -> None:
                 self.calls.append(handler.path)
                 token = handler.path == "/auth/token"
-                code, body = (200, {"access_token": "t"}) if token else left.pop(0) if len(left) > 1 else left[0]
+                code, body = (
+                    (200, {"access_token": "t"})
+                    if token
+                    else left.pop(0)
+                    if len(left) > 1
+                    else left[0]
+                )
                 data = json.dumps(body).encode()
                 handler.send_response(code)
                 handler.send_header("Content-Length", str(len(data)))
@@ -66,20 +77,23 @@ def serve() -> Iterator[Any]:
 
 
 def test_a_call_that_met_another_writer_is_made_again(serve: Any) -> None:
-    server, slept = serve(BUSY, BUSY, MADE), []
+    server = serve(BUSY, BUSY, MADE)
+    slept = []
     assert Api(server.url, slept.append).post("dags/d/dagRuns", {})["dag_run_id"] == "manual__1"
     assert slept == [PAUSE_S, PAUSE_S]
 
 
 def test_a_database_that_stays_busy_is_said(serve: Any) -> None:
-    server, slept = serve(BUSY), []
+    server = serve(BUSY)
+    slept = []
     with pytest.raises(DemoError, match=r"POST dags/d/dagRuns was refused: 500 .*Database error"):
         Api(server.url, slept.append).post("dags/d/dagRuns", {})
     assert len(slept) == TRIES - 1
 
 
 def test_any_other_fault_of_the_server_is_said_at_once(serve: Any) -> None:
-    server, slept = serve(BROKEN), []
+    server = serve(BROKEN)
+    slept = []
     with pytest.raises(DemoError, match=r"500 .*deserialize"):
         Api(server.url, slept.append).get("dags/d")
     assert not slept

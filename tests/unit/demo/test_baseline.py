@@ -28,7 +28,9 @@ def test_results_of_other_code_and_cut_off_files_are_left_out(tmp_path: Path) ->
     assert read(tmp_path / "nowhere") == {}
 
 
-def test_a_changed_example_has_another_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_example_has_another_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "weather").mkdir()
     for name in ("zeus_weather.py", "weather/model.py"):
         (tmp_path / name).write_text("a = 1\n")
@@ -41,7 +43,8 @@ def test_a_changed_example_has_another_fingerprint(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.slow
 def test_it_is_trained_at_the_default_and_full_power_on_a_gpu_of_its_own(tmp_path: Path) -> None:
-    first, again = train(zeus_weather.JOB, "2013-W17", tmp_path), train(zeus_weather.JOB, "2013-W17", tmp_path)
+    first = train(zeus_weather.JOB, "2013-W17", tmp_path)
+    again = train(zeus_weather.JOB, "2013-W17", tmp_path)
     assert (first.batch_size, first.state, first.slice_key) == (32, "converged", "2013-W17")
     assert first.cost_j == pytest.approx(0.5 * first.energy_j + 0.5 * 250 * first.time_s)
     assert again.epochs == first.epochs, "the same seed, the same training"

@@ -1,4 +1,6 @@
-"""The cluster's account of its trials finds what is wrong, and its environment keeps to this machine."""
+"""The cluster's account of its trials finds what is wrong,
+and its environment keeps to this machine.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ SAVED = {("paper", "r1", index) for index in range(SLICES)}
 def of(number: int, index: int, state: State = State.CONVERGED, **changes: Any) -> Trial:
     """A trial of one mapped task of the one run."""
     found = trial(number, state=state, start_id=f"start-{number}", **changes)
-    return replace(found, key=TrialKey(f"ti-{number}"), origin=replace(found.origin, map_index=index))
+    return replace(
+        found, key=TrialKey(f"ti-{number}"), origin=replace(found.origin, map_index=index)
+    )
 
 
 def good() -> list[Trial]:
@@ -44,14 +48,16 @@ def test_a_complete_log_has_no_problem() -> None:
     [
         (lambda log: log[:3], "('paper', 'r1', 1) kept 0 models"),
         (lambda log: [*log, of(5, 0)], "('paper', 'r1', 0) kept 2 models"),
-        (lambda log: [*log[:3], replace(log[3], number=3)], "trial numbers are not 1 to 4"),
-        (lambda log: [*log[:3], replace(log[3], number=5)], "trial numbers are not 1 to 4"),
-        (lambda log: [*log[:3], replace(log[3], key=log[2].key)], "1 trials are there twice"),
-        (lambda log: [replace(log[0], state=State.RUNNING), *log[1:]], "trial 1 is still open"),
-        (lambda log: [*log, of(5, 7, State.FAILED)], "trial 5 belongs to no recurrence"),
+        (lambda log: [*log[:3], replace(log[3], number=3)], "numbers of attempts are not 1 to 4"),
+        (lambda log: [*log[:3], replace(log[3], number=5)], "numbers of attempts are not 1 to 4"),
+        (lambda log: [*log[:3], replace(log[3], key=log[2].key)], "1 attempt twice in the log"),
+        (lambda log: [replace(log[0], state=State.RUNNING), *log[1:]], "attempt 1 is still open"),
+        (lambda log: [*log, of(5, 7, State.FAILED)], "attempt 5 belongs to no run"),
     ],
 )
-def test_what_is_wrong_with_a_log_is_said(spoil: Callable[[list[Trial]], list[Trial]], said: str) -> None:
+def test_what_is_wrong_with_a_log_is_said(
+    spoil: Callable[[list[Trial]], list[Trial]], said: str
+) -> None:
     assert any(said in line for line in problems({"paper": spoil(good())}, PLAYED, 1e6, SAVED))
 
 
@@ -73,8 +79,22 @@ def test_the_table_counts_attempts_by_state() -> None:
     assert (found.recurrences, found.models, sum(found.states.values())) == (3, 3, 4)
     assert (found.states[State.ABANDONED], found.energy_j) == (1, 4000.0)
     head, line = table([found])
-    assert head.split()[:4] == ["job", "recurrences", "models", "attempts"]
-    assert line.split() == ["paper", "3", "3", "4", "3", "0", "0", "0", "1", "1.11", "Wh", "32", "s"]
+    assert head.split()[:4] == ["job", "runs", "models", "attempts"]
+    assert line.split() == [
+        "paper",
+        "3",
+        "3",
+        "4",
+        "3",
+        "0",
+        "0",
+        "0",
+        "1",
+        "1.11",
+        "Wh",
+        "32",
+        "s",
+    ]
 
 
 def test_all_of_it_stays_on_this_machine(tmp_path: Path) -> None:
@@ -95,7 +115,9 @@ def test_a_wrong_number_of_runs_is_named(value: str) -> None:
         Options.read({"CLUSTER_RUNS": value})
 
 
-def test_each_training_of_a_worker_has_a_gpu_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_training_of_a_worker_has_a_gpu_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(DAGS))
     sys.modules.pop("gpus", None)
     import gpus

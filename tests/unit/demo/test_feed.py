@@ -17,11 +17,14 @@ WEEKS = ["2013-W13", "2013-W14", "2013-W15"]
 class FakeApi:
     """Each look at a run moves it one state on; the training DAG has one active run."""
 
-    def __init__(self, weeks: list[str], trainings: dict[str, str] | None = None, fails: str = "") -> None:
+    def __init__(
+        self, weeks: list[str], trainings: dict[str, str] | None = None, fails: str = ""
+    ) -> None:
         self.left = list(weeks)
         self.runs: dict[str, str] = dict(trainings or {})
         self.emissions: dict[str, str | None] = {}
-        self.fails, self.calls = fails, []
+        self.fails = fails
+        self.calls = []
         self.most_waiting = 0
 
     def post(self, path: str, body: Any) -> Any:
@@ -75,7 +78,9 @@ def test_slices_are_trained_in_order_with_at_most_one_ahead() -> None:
     assert fed(api, 3) == [(key, True) for key in WEEKS]
     assert [key for what, key in api.calls if what == "train"] == WEEKS
     assert api.most_waiting == 1
-    assert api.calls.index(("emit", WEEKS[1])) > api.calls.index(("train", WEEKS[0])), "not before the first one runs"
+    assert api.calls.index(("emit", WEEKS[1])) > api.calls.index(("train", WEEKS[0])), (
+        "not before the first one runs"
+    )
 
 
 def test_not_one_more_is_emitted_than_asked_for() -> None:

@@ -74,9 +74,13 @@ def test_leftovers_are_ended_by_the_next_demo_even_without_their_leader() -> Non
 
 
 def test_a_pid_that_belongs_to_somebody_else_by_now_is_left_alone() -> None:
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True
+    )
     try:
-        processes.RECORD.write_text(json.dumps({str(other.pid): psutil.Process(other.pid).create_time() - 100}))
+        processes.RECORD.write_text(
+            json.dumps({str(other.pid): psutil.Process(other.pid).create_time() - 100})
+        )
         assert end_leftovers() == []
         assert other.poll() is None
     finally:

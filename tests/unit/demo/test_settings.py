@@ -15,9 +15,16 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("env", "terminal", "stay"),
-    [({}, False, False), ({"DEMO_EXIT": "1"}, True, False), ({"DEMO_EXIT": "0"}, True, True), ({}, True, True)],
+    [
+        ({}, False, False),
+        ({"DEMO_EXIT": "1"}, True, False),
+        ({"DEMO_EXIT": "0"}, True, True),
+        ({}, True, True),
+    ],
 )
-def test_it_stays_up_in_a_terminal_only_and_not_when_told(env: dict[str, str], terminal: bool, stay: bool) -> None:
+def test_it_stays_up_in_a_terminal_only_and_not_when_told(
+    env: dict[str, str], terminal: bool, stay: bool
+) -> None:
     assert Options.read(env, terminal=terminal).stay is stay
 
 
@@ -27,7 +34,9 @@ def test_a_bad_number_of_slices_is_named_with_its_range(text: str) -> None:
         Options.read({"DEMO_SLICES": text}, terminal=True)
 
 
-def test_airflow_hears_on_loopback_and_of_nobody_elses_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_airflow_hears_on_loopback_and_of_nobody_elses_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://somebody/elses")
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgres://somebody/elses")
     monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")

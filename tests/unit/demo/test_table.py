@@ -14,14 +14,27 @@ def words(text: str) -> list[str]:
 def test_one_line_per_run_with_every_figure() -> None:
     head, line = table([row(3050.0, 9000.0, epochs=12.25)])
     assert "  ".join(HEAD).split() == words(head)
-    figures = ["64", "100 W", "12.2", "0.424 Wh", "12 s", "0.847 weighed Wh", "2.5 weighed Wh"]
-    assert words(line) == words(" ".join(["2013-W13", *figures, "sampling", "simulated", "Because."]))
+    figures = ["64", "100 W", "12.2", "0.424 Wh", "12 s", "0.847 Wh", "2.5 Wh"]
+    assert words(line) == words(
+        " ".join(["2013-W13", *figures, "sampling", "simulated", "Because."])
+    )
 
 
 def test_columns_are_aligned() -> None:
-    rows = [row(3050.0, 9000.0), row(123_050.0, 9.0, attempts=((16, State.GIVEN_UP), (2048, State.CONVERGED)))]
+    rows = [
+        row(3050.0, 9000.0),
+        row(123_050.0, 9.0, attempts=((16, State.GIVEN_UP), (2048, State.CONVERGED))),
+    ]
     lines = table(rows)[:3]
-    assert len({line.index(word) for line, word in zip(lines, ("phase", "sampling", "sampling"), strict=True)}) == 1
+    assert (
+        len(
+            {
+                line.index(word)
+                for line, word in zip(lines, ("phase", "sampling", "sampling"), strict=True)
+            }
+        )
+        == 1
+    )
 
 
 def test_states_are_marked_and_only_marks_in_use_are_explained() -> None:
@@ -51,5 +64,5 @@ def test_in_a_narrow_terminal_each_reason_stands_below_its_run() -> None:
 
 def test_progress_is_the_run_in_one_line() -> None:
     line = progress(row(3050.0, phase=Phase.EXPLORE, epochs=12.0))
-    figures = ["64", "100 W", "12 epochs", "0.424 Wh", "12 s", "cost", "0.847 weighed Wh"]
+    figures = ["64", "100 W", "12 epochs", "0.424 Wh", "12 s", "cost", "0.847 Wh"]
     assert words(line) == words(" ".join(["2013-W13", *figures, "exploring"]))

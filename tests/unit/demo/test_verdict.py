@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.trial import Phase, State
 from demo.verdict import break_even, verdict
+from tests.golden import Table
 from tests.unit.demo.rows import row
 
 
@@ -62,7 +62,9 @@ def test_a_saving_and_a_loss_read_alike() -> None:
 
 def test_totals_are_sums_of_all_runs() -> None:
     said = text(row(1000.0, 3000.0), row(2000.0, 3000.0, slice_key="2013-W14"))
-    assert FIGURE.findall(said.splitlines()[0]) == ["2", "32"], "runs, and the baseline's batch size"
+    assert FIGURE.findall(said.splitlines()[0]) == ["2", "32"], (
+        "runs, and the baseline's batch size"
+    )
     assert total("energy", said) == ["0.4", "0.8", "50", "less"]
     assert total("time", said) == ["0.2", "0.4", "50", "less"]
     assert "Break-even: run 1 (2013-W13)" in said
@@ -78,7 +80,9 @@ def test_a_projection_uses_the_latest_runs_after_exploration_and_says_what_it_is
     useful = [row(cost, 2000.0) for cost in (9000.0, 1000.0, 1000.0, 1000.0, 1000.0, 1000.0)]
     behind, saved = text(tried, *useful).splitlines()[-1].split(". ", 1)
     assert FIGURE.findall(behind) == ["7", "13.9"], "runs, Wh above the baseline"
-    assert FIGURE.findall(saved) == ["5", "0.278", "50"], "latest runs, Wh saved by each, runs to go"
+    assert FIGURE.findall(saved) == ["5", "0.278", "50"], (
+        "latest runs, Wh saved by each, runs to go"
+    )
     assert "not a promise" in saved
 
 
@@ -101,26 +105,38 @@ def test_a_run_without_a_model_is_all_loss() -> None:
     assert "1 run kept no model" in said
 
 
-def test_the_wording() -> None:
-    """The sentences are what the demo ends with: compared whole with ``snapshots/verdict.txt``."""
-    tried = row(50_000.0, 2000.0, phase=Phase.EXPLORE)
-    returned = row(50_000.0, 2000.0, phase=Phase.RETURN)
-    useful = [row(cost, 2000.0) for cost in (9000.0, 1000.0, 1000.0, 1000.0, 1000.0, 1000.0)]
-    cases = [
-        [row(1000.0, 3000.0), row(2000.0, 3000.0, kept=False), row(None, 1.0)],
-        [tried, *useful],
-        [returned],
-        [returned, row(2500.0, 2000.0)],
-        [row(None, 2000.0)],
-    ]
-    said = "\n\n".join(text(*rows) for rows in cases) + "\n"
-    assert said == (Path(__file__).with_name("snapshots") / "verdict.txt").read_text(encoding="utf-8")
+TRIED = row(50_000.0, 2000.0, phase=Phase.EXPLORE)
+RETURNED = row(50_000.0, 2000.0, phase=Phase.RETURN)
+CHEAP = [row(cost, 2000.0) for cost in (9000.0, 1000.0, 1000.0, 1000.0, 1000.0, 1000.0)]
+VERDICTS = {
+    "a run saved, one left no model, one has no figures": [
+        row(1000.0, 3000.0),
+        row(2000.0, 3000.0, kept=False),
+        row(None, 1.0),
+    ],
+    "another size was tried, and cheaper runs followed": [TRIED, *CHEAP],
+    "a size was tried again": [RETURNED],
+    "a size was tried again, and a dear run followed": [RETURNED, row(2500.0, 2000.0)],
+    "no run of the demo has figures": [row(None, 2000.0)],
+}
+
+
+@pytest.mark.parametrize("situation", VERDICTS)
+def test_what_the_demo_ends_with(situation: str) -> None:
+    Table("demo").check(situation, text(*VERDICTS[situation]))
 
 
 def test_a_hard_week_is_explained_at_a_glance() -> None:
     usual = [row(1000.0, 3000.0, slice_key=f"2013-W{week}") for week in (14, 15, 16)]
-    hard = row(9000.0, 9000.0, slice_key="2013-W22", attempts=((512, State.GIVEN_UP), (256, State.CONVERGED)))
+    hard = row(
+        9000.0,
+        9000.0,
+        slice_key="2013-W22",
+        attempts=((512, State.GIVEN_UP), (256, State.CONVERGED)),
+    )
     said = text(*usual, hard).splitlines()[-1]
-    assert said.startswith("2013-W22 cost the most, 2.5 weighed Wh: its data are hard at any size")
+    assert said.startswith("2013-W22 cost the most, 2.5 Wh: its data are hard at any size")
     assert said.endswith("and 512 was tried and given up.")
-    assert "cost the most" not in text(*usual, row(9000.0, 3000.0, slice_key="2013-W22")), "dear by itself"
+    assert "cost the most" not in text(*usual, row(9000.0, 3000.0, slice_key="2013-W22")), (
+        "dear by itself"
+    )

@@ -28,7 +28,9 @@ def client(airflow_app: Any, token_of: Callable[..., str], monkeypatch: pytest.M
 
     monkeypatch.setenv("AIRFLOW__CORE__TEST_CONNECTION", "Enabled")
     monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT", raising=False)
-    return TestClient(airflow_app, headers={"Authorization": f"Bearer {token_of('admin', 'admin')}"})
+    return TestClient(
+        airflow_app, headers={"Authorization": f"Bearer {token_of('admin', 'admin')}"}
+    )
 
 
 @pytest.fixture
@@ -64,11 +66,16 @@ def test_a_log_that_can_be_read(press: Press, database: str) -> None:
     store.ask(request(1))
     url = sa.make_url(database)
     fields = {"login": url.username, "password": "s3cr3t/@", "schema": url.database}
-    said = f"The trial log at {store.identity} can be read: 1 job."
+    said = f"The run log at {store.identity} can be read: 1 job."
     host = str(url.query["host"])
     assert press(host=host, extra='{"store": "sql", "sslmode": null}', **fields) == (True, said)
-    assert press(host=host, extra='{"sslmode": "prefer", "connect_timeout": 5}', **fields) == (True, said)
-    assert press(host=f"postgresql:///?host={host}", **fields) == (True, said), "a URL that leaves fields out"
+    assert press(host=host, extra='{"sslmode": "prefer", "connect_timeout": 5}', **fields) == (
+        True,
+        said,
+    )
+    assert press(host=f"postgresql:///?host={host}", **fields) == (True, said), (
+        "a URL that leaves fields out"
+    )
     assert press(host=database) == (True, said), "a whole URL"
 
 
@@ -88,7 +95,9 @@ def test_another_schema_stays_as_it_is(press: Press, database: str) -> None:
     assert "schema 0000" in message
     assert "export it with that version" in message
     with sa.create_engine(database).begin() as connection:
-        version = connection.exec_driver_sql("SELECT version_num FROM zeus_alembic_version").scalar()
+        version = connection.exec_driver_sql(
+            "SELECT version_num FROM zeus_alembic_version"
+        ).scalar()
     assert version == "0000" != HEAD
 
 
@@ -102,9 +111,12 @@ def test_a_file_is_not_made(press: Press, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"host": "mysql://u:s3cr3t@db/c"}, "host: the trial log is not kept in mysql"),
-        ({"host": "mongodb://u:s3cr3t@db/c"}, "host: the trial log is not kept in mongodb"),
-        ({"host": "127.0.0.1", "port": 1, "login": "u", "password": "s3cr3t", "schema": "c"}, "Connection refused"),
+        ({"host": "mysql://u:s3cr3t@db/c"}, "host: the run log is not kept in mysql"),
+        ({"host": "mongodb://u:s3cr3t@db/c"}, "host: the run log is not kept in mongodb"),
+        (
+            {"host": "127.0.0.1", "port": 1, "login": "u", "password": "s3cr3t", "schema": "c"},
+            "Connection refused",
+        ),
         ({"password": "s3cr3t"}, "it names no database"),
         ({"extra": '{"store": "redis"}'}, "extra store = '...': there is no such store"),
     ],
@@ -128,12 +140,10 @@ def test_airflows_variables(press: Press) -> None:
 def test_the_form_imports_no_hook() -> None:
     """Nor the libraries of forms that older ways need."""
     code = (
-        "import sys\n"
-        "from airflow.providers_manager import ProvidersManager as Manager\n"
-        "manager = Manager()\n"
-        "manager.initialize_providers_hooks()\n"
-        "assert 'extra__zeus__store' in manager._connection_form_widgets\n"
-        "ours = {m for m in sys.modules if m.startswith('airflow_provider_zeus.')}\n"
-        "assert not ours & {'airflow_provider_zeus.hooks.zeus', 'airflow_provider_zeus.store'}, ours\n"
+        "import sys\nfrom airflow.providers_manager import ProvidersManager as Manager\nmanager ="
+        " Manager()\nmanager.initialize_providers_hooks()\nassert 'extra__zeus__store' in"
+        " manager._connection_form_widgets\nours = {m for m in sys.modules if"
+        " m.startswith('airflow_provider_zeus.')}\nassert not ours &"
+        " {'airflow_provider_zeus.hooks.zeus', 'airflow_provider_zeus.store'}, ours\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

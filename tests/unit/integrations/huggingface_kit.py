@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    EarlyStoppingCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from airflow_provider_zeus.integrations.huggingface import ZeusTrainerCallback, arguments
 from airflow_provider_zeus.training.run import ZeusRun
@@ -39,13 +46,13 @@ class Counting(TrainerCallback):
     """Counts what the trainer did, beside ours."""
 
     def __init__(self) -> None:
-        self.steps = self.epochs = self.evaluations = 0
+        self.steps = self.begun = self.evaluations = 0
 
     def on_step_end(self, *_: Any, **of: Any) -> None:
         self.steps += 1
 
     def on_epoch_begin(self, *_: Any, **of: Any) -> None:
-        self.epochs += 1
+        self.begun += 1
 
     def on_evaluate(self, *_: Any, **of: Any) -> None:
         self.evaluations += 1
@@ -65,7 +72,9 @@ class Evaluating(TrainerCallback):
     trainer: Trainer
 
     def __init__(self, prefix: str, *, data: Any = None, copies: bool = False) -> None:
-        self.prefix, self.data, self.copies = prefix, data, copies
+        self.prefix = prefix
+        self.data = data
+        self.copies = copies
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **of: Any) -> Any:
         before = copy.deepcopy(control)
@@ -113,7 +122,9 @@ class Fixed(Trainer):
     own: dict[str, Any] = {"batch_size": 8}  # noqa: RUF012
 
     def get_train_dataloader(self) -> Any:
-        return torch.utils.data.DataLoader(self.train_dataset, collate_fn=self.data_collator, **self.own)
+        return torch.utils.data.DataLoader(
+            self.train_dataset, collate_fn=self.data_collator, **self.own
+        )
 
 
 class Buckets(Fixed):
@@ -130,9 +141,10 @@ class Stream(torch.utils.data.IterableDataset):
 class Training:
     """A training function; reaches its target in the given epoch.
 
+    :param parts: batches whose gradients one step adds up.
     :param trainer: arguments of the trainer.
     :param before: callbacks before ours.
-    :param after: callbacks after it.
+    :param others: callbacks after it.
     """
 
     def __init__(
@@ -141,43 +153,95 @@ class Training:
         epochs: int = 3,
         *,
         kind: type[Trainer] = Trainer,
+        parts: int = 1,
         trainer: dict[str, Any] | None = None,
         before: Sequence[TrainerCallback] = (),
-        after: Sequence[TrainerCallback] = (),
-        resume: str | None = None,
+        others: Sequence[TrainerCallback] = (),
+        resume: Path | None = None,
         **changes: Any,
     ) -> None:
-        self.tmp, self.epochs, self.changes = tmp, epochs, changes
-        self.kind, self.trainer, self.before, self.after, self.resume = kind, trainer or {}, before, after, resume
+        self.tmp = tmp
+        self.epochs = epochs
+        self.changes = changes
+        self.kind = kind
+        self.parts = parts
+        self.trainer = trainer or {}
+        self.before = before
+        self.others = others
+        self.resume = resume
         self.counts: list[Counting] = []
-        self.said: dict[str, Any] = {"gradient_accumulation_steps": 1}
         self.callback = ZeusTrainerCallback
 
-    def __call__(self, run: ZeusRun) -> Any:
+    @property
+    def has_stepped(self) -> bool:
+        """Whether an optimizer has made a step."""
+        return any(count.steps for count in self.counts)
+
+    def __call__(self, run: ZeusRun) -> int:
         count = Counting()
         self.counts.append(count)
-        found = {
+        settings = {
             "output_dir": str(self.tmp / "out"),
             "save_strategy": "no",
             "report_to": [],
             "disable_tqdm": True,
             "use_cpu": True,
-            **arguments(run, **self.said),
+            **arguments(run, gradient_accumulation_steps=self.parts),
             **self.changes,
         }
-        given = {
+        data = {
             "train_dataset": Sentences(),
             "eval_dataset": Sentences(10),
-            "compute_metrics": lambda _: {"acc": 0.9 if count.epochs >= self.epochs else 0.5},
+            "compute_metrics": lambda _: {"acc": 0.9 if count.begun >= self.epochs else 0.5},
             **self.trainer,
         }
         trainer = self.kind(
             model=BertForSequenceClassification(TINY),
-            args=TrainingArguments(**found),
-            callbacks=[*self.before, self.callback(run), count, *self.after],
-            **given,
+            args=TrainingArguments(**settings),
+            callbacks=[*self.before, self.callback(run), count, *self.others],
+            **data,
         )
-        for each in (*self.before, *self.after):
-            each.trainer = trainer
-        trainer.train(resume_from_checkpoint=self.resume)
-        return type(trainer.model).__name__, run.batch_size
+        for callback in (*self.before, *self.others):
+            callback.trainer = trainer
+        trainer.train(resume_from_checkpoint=str(self.resume) if self.resume else None)
+        return run.batch_size
+
+
+# What the contract of all frameworks asks for (``test_contract.py``).
+STEPS = 3  # of one epoch at batch size 16
+EVERY_SECOND_EPOCH: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 6}
+
+
+def stops_early(tmp: Path) -> Training:
+    """A training that ends once two epochs are no better than the best before."""
+    best = {
+        "metric_for_best_model": "acc",
+        "load_best_model_at_end": True,
+        "save_strategy": "epoch",
+    }
+    return Training(tmp, epochs=99, others=[EarlyStoppingCallback(2)], **best)
+
+
+def saves(tmp: Path, every: int) -> Training:
+    """A training that never reaches its target and keeps a checkpoint after each ``every`` steps."""
+    return Training(tmp, epochs=99, save_strategy="steps", save_steps=every)
+
+
+def resumes(tmp: Path, step: int) -> Training:
+    """A training that goes on from the checkpoint of a step, and reaches its target in the trainer's third epoch."""
+    return Training(tmp, 3 - step // STEPS, resume=tmp / "out" / f"checkpoint-{step}")
+
+
+def without_callback(run: ZeusRun, tmp: Path) -> None:
+    """One epoch of a trainer that knows nothing of the run, at another batch size."""
+    settings = {
+        "output_dir": str(tmp),
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "per_device_train_batch_size": 64,
+        "num_train_epochs": 1,
+        "report_to": [],
+        "use_cpu": True,
+    }
+    model = BertForSequenceClassification(TINY)
+    Trainer(model=model, args=TrainingArguments(**settings), train_dataset=Sentences(640)).train()

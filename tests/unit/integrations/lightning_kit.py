@@ -30,8 +30,9 @@ class Linear(LightningModule):
     def __init__(self, epochs: int, *, validates: bool = True) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(4, 1)
-        self.epochs, self.validates = epochs, validates
-        self.steps = self.begun = 0
+        self.epochs = epochs
+        self.validates = validates
+        self.steps = self.begun = self.evaluations = 0
 
     @property
     def acc(self) -> float:
@@ -45,6 +46,9 @@ class Linear(LightningModule):
         if not self.validates:
             self.log("acc", self.acc, on_step=False, on_epoch=True)
         return self.layer(x).square().mean()
+
+    def on_validation_epoch_end(self) -> None:
+        self.evaluations += not self.trainer.sanity_checking
 
     def validation_step(self, batch: Any, index: int) -> None:
         self.log("acc", self.acc)
@@ -96,7 +100,9 @@ class Manual(Linear):
 
 
 def trainer(run: ZeusRun, tmp: Path) -> Trainer:
-    return Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp, max_epochs=run.job.max_epochs, **QUIET)
+    return Trainer(
+        callbacks=[ZeusCallback(run)], default_root_dir=tmp, max_epochs=run.job.max_epochs, **QUIET
+    )
 
 
 class Training:
@@ -119,17 +125,66 @@ class Training:
         ckpt_path: Path | None = None,
         **changes: Any,
     ) -> None:
-        self.tmp, self.epochs, self.validates, self.parts, self.changes = tmp, epochs, validates, parts, changes
-        self.module, self.others, self.loaders, self.ckpt_path = module, others, loaders, ckpt_path
-        self.models: list[Linear] = []
+        self.tmp = tmp
+        self.epochs = epochs
+        self.validates = validates
+        self.parts = parts
+        self.changes = changes
+        self.module = module
+        self.others = others
+        self.loaders = loaders
+        self.ckpt_path = ckpt_path
+        self.counts: list[Linear] = []
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether an optimizer has made a step: a module counts those that it only began."""
+        return any(
+            module.optimizers().state for module in self.counts if module._trainer is not None
+        )
 
     def __call__(self, run: ZeusRun) -> int:
         data = TensorDataset(torch.randn(SAMPLES, 4))
-        found = {"max_epochs": run.job.max_epochs, "accumulate_grad_batches": self.parts, **QUIET, **self.changes}
-        trainer = Trainer(callbacks=[ZeusCallback(run), *self.others], default_root_dir=self.tmp, **found)
-        model = self.module(self.epochs, validates=self.validates)
-        self.models.append(model)
+        settings = {
+            "max_epochs": run.job.max_epochs,
+            "accumulate_grad_batches": self.parts,
+            **QUIET,
+            **self.changes,
+        }
+        trainer = Trainer(
+            callbacks=[ZeusCallback(run), *self.others], default_root_dir=self.tmp, **settings
+        )
+        module = self.module(self.epochs, validates=self.validates)
+        self.counts.append(module)
         loader = DataLoader(data, batch_size=run.local_batch_size // self.parts, shuffle=True)
-        held = [DataLoader(data, batch_size=50)] * self.loaders if self.validates else []
-        trainer.fit(model, loader, held or None, ckpt_path=self.ckpt_path)
+        loaders = [DataLoader(data, batch_size=50)] * self.loaders if self.validates else []
+        trainer.fit(module, loader, loaders or None, ckpt_path=self.ckpt_path)
         return run.batch_size
+
+
+# What the contract of all frameworks asks for (``test_contract.py``).
+STEPS = 7  # of one epoch at batch size 16
+EVERY_SECOND_EPOCH: dict[str, Any] = {"check_val_every_n_epoch": 2}
+
+
+def stops_early(tmp: Path) -> Training:
+    """A training that ends once two epochs are no better than the best before."""
+    return Training(tmp, epochs=99, others=[EarlyStopping("acc", mode="max", patience=2)])
+
+
+def saves(tmp: Path, every: int) -> Training:
+    """A training that never reaches its target and keeps a checkpoint after each ``every`` steps."""
+    keeping = ModelCheckpoint(tmp, "{step}", save_top_k=-1, every_n_train_steps=every)
+    return Training(tmp, epochs=99, others=[keeping], enable_checkpointing=True)
+
+
+def resumes(tmp: Path, step: int) -> Training:
+    """A training that goes on from the checkpoint of a step, and reaches its target in the trainer's third epoch."""
+    return Training(tmp, ckpt_path=tmp / f"step={step}.ckpt")
+
+
+def without_callback(run: ZeusRun, tmp: Path) -> None:
+    """One epoch of a trainer that knows nothing of the run, at another batch size."""
+    data = TensorDataset(torch.randn(10 * SAMPLES, 4))
+    trainer = Trainer(default_root_dir=tmp, max_epochs=1, **QUIET)
+    trainer.fit(Linear(3), DataLoader(data, batch_size=4 * run.batch_size))

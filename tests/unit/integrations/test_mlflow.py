@@ -24,7 +24,9 @@ LOG_TO: dict[str, Any] = {"log_to": ["mlflow"]}
 @pytest.fixture(autouse=True)
 def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """MLflow, which writes into a folder of this test; imported here, for it takes a second."""
-    mlflow: ModuleType = pytest.importorskip("mlflow", reason="MLflow is not installed: airflow-provider-zeus[mlflow]")
+    mlflow: ModuleType = pytest.importorskip(
+        "mlflow", reason="MLflow is not installed: airflow-provider-zeus[mlflow]"
+    )
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setattr(trackers, "WRITE_S", 60.0)  # a busy machine
     before = mlflow.get_tracking_uri()
@@ -41,7 +43,8 @@ def written(run_id: str) -> tuple[dict[str, float], dict[str, str]]:
 
     found = MlflowClient().get_run(run_id)
     ours = [
-        {k: v for k, v in held.items() if k.startswith("zeus/")} for held in (found.data.metrics, found.data.params)
+        {k: v for k, v in held.items() if k.startswith("zeus/")}
+        for held in (found.data.metrics, found.data.params)
     ]
     return ours[0], ours[1]
 
@@ -62,7 +65,9 @@ def training(run: ZeusRun, seen: list[str], epochs: int = 3) -> int:
         return loop(run, epochs=epochs)
 
 
-def test_figures_and_curve_are_in_the_run_that_the_training_had_open(mlflow: ModuleType, kit: Kit) -> None:
+def test_figures_and_curve_are_in_the_run_that_the_training_had_open(
+    mlflow: ModuleType, kit: Kit
+) -> None:
     seen: list[str] = []
     assert kit.run(incumbent(256), **LOG_TO).train(training, seen) == 256
     metrics, params = written(seen[0])
@@ -84,7 +89,9 @@ def test_figures_and_curve_are_in_the_run_that_the_training_had_open(mlflow: Mod
     assert mlflow.MlflowClient().get_run(seen[0]).data.metrics["own"] == 1.0
 
 
-def test_an_attempt_that_is_given_up_does_not_look_like_the_kept_one(mlflow: ModuleType, kit: Kit) -> None:
+def test_an_attempt_that_is_given_up_does_not_look_like_the_kept_one(
+    mlflow: ModuleType, kit: Kit
+) -> None:
     """Both attempts write into one run, whose parameters MLflow lets nobody change."""
     with mlflow.start_run() as opened:
         run = kit.run(explore(1024, bound_epochs=2.0), incumbent(256), **LOG_TO)
@@ -110,9 +117,13 @@ def test_what_is_not_known_is_absent(mlflow: ModuleType, kit: Kit) -> None:
     with mlflow.start_run() as opened:
         kit.run(incumbent(256), device="none", **LOG_TO).train(resumed)
     metrics, params = written(opened.info.run_id)
-    assert set(metrics) == {"zeus/time_s", "zeus/acc"}, "no device reads energy, and epochs before ours are not counted"
+    assert set(metrics) == {"zeus/time_s", "zeus/acc"}, (
+        "no device reads energy, and epochs before ours are not counted"
+    )
     assert set(params) == {"zeus/batch_size", "zeus/state", "zeus/attempt"}
-    assert curve(opened.info.run_id, "zeus/acc") == [(2, 0.5), (3, 0.9)], "the epochs go on from the checkpoint's"
+    assert curve(opened.info.run_id, "zeus/acc") == [(2, 0.5), (3, 0.9)], (
+        "the epochs go on from the checkpoint's"
+    )
 
 
 def test_a_loop_without_train_writes_before_its_run_is_closed(mlflow: ModuleType, kit: Kit) -> None:
@@ -139,7 +150,9 @@ def test_a_job_that_does_not_ask_for_it_writes_nothing(kit: Kit) -> None:
     assert written(seen[0]) == ({}, {})
 
 
-def test_a_run_that_is_gone_fails_no_training(mlflow: ModuleType, kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_is_gone_fails_no_training(
+    mlflow: ModuleType, kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     def deletes(run: ZeusRun) -> int:
         seen: list[str] = []
         size = training(run, seen)
@@ -174,7 +187,9 @@ def test_only_rank_0_writes(kit: Kit) -> None:
 
 
 @pytest.mark.slow  # MLflow makes its tables
-def test_a_database_takes_them_as_a_folder_does(mlflow: ModuleType, kit: Kit, tmp_path: Path) -> None:
+def test_a_database_takes_them_as_a_folder_does(
+    mlflow: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
     seen: list[str] = []
     kit.run(incumbent(256), **LOG_TO).train(training, seen)
@@ -204,11 +219,16 @@ def hanging() -> Iterator[str]:
 
 
 def test_a_server_that_hangs_holds_no_training(
-    mlflow: ModuleType, kit: Kit, hanging: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    mlflow: ModuleType,
+    kit: Kit,
+    hanging: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Both attempts end; the second asks the server for nothing more."""
     monkeypatch.setattr(trackers, "WRITE_S", 0.5)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")  # so that the thread left behind ends with the test
+    # so that the thread left behind ends with the test
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     run = kit.run(explore(1024, bound_epochs=2.0), incumbent(256), **LOG_TO)
     with mlflow.start_run():
         mlflow.set_tracking_uri(hanging)

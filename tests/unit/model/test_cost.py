@@ -15,7 +15,9 @@ JOB = job_of(32, default=32)
 
 
 def sample(limit_w: float, energy_j: float, time_s: float, samples: int = 100) -> ProfileSample:
-    return ProfileSample(batch_size=32, limit_w=limit_w, samples=samples, energy_j=energy_j, time_s=time_s)
+    return ProfileSample(
+        batch_size=32, limit_w=limit_w, samples=samples, energy_j=energy_j, time_s=time_s
+    )
 
 
 @pytest.mark.parametrize(("eta", "cost"), [(0.0, 30_000.0), (0.5, 27_000.0), (1.0, 24_000.0)])
@@ -26,13 +28,15 @@ def test_equation_2_weighs_energy_against_time_at_maxpower(eta: float, cost: flo
 @pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
 def test_equation_3_is_equation_2_by_average_power(eta: float) -> None:
     """C = (eta x AvgPower + (1 - eta) x MAXPOWER) x TTA, with Eq. 1: energy = TTA x AvgPower."""
-    average_power_w, tta_s = 200.0, 120.0
+    average_power_w = 200.0
+    tta_s = 120.0
     cost = Weights(eta, 250.0).cost(average_power_w * tta_s, tta_s)
     assert cost == pytest.approx((eta * average_power_w + (1 - eta) * 250.0) * tta_s)
 
 
 def test_equation_5_is_epochs_by_the_cost_of_one_epoch() -> None:
-    world = World(JOB, {32: 6.0})  # 10 s an epoch at 200 W of 250 W: (0.5 x 200 + 0.5 x 250) x 10 = 2250 J
+    # 10 s an epoch at 200 W of 250 W: (0.5 x 200 + 0.5 x 250) x 10 = 2250 J
+    world = World(JOB, {32: 6.0})
     world.add(32)
     arm = world.arms()[32]
     assert arm.epoch_cost == pytest.approx(2250.0)
@@ -40,7 +44,9 @@ def test_equation_5_is_epochs_by_the_cost_of_one_epoch() -> None:
 
 
 def test_equation_7_takes_the_limit_of_the_cheapest_sample() -> None:
-    slow, middle, fast = sample(150, 140.0, 1.2), sample(200, 150.0, 1.0), sample(250, 190.0, 0.9)
+    slow = sample(150, 140.0, 1.2)
+    middle = sample(200, 150.0, 1.0)
+    fast = sample(250, 190.0, 0.9)
     # per sample: (70 + 150) / 100, (75 + 125) / 100, (95 + 112.5) / 100
     assert best_limit([fast, middle, slow], HALF) == (200, pytest.approx(2.0))
     assert best_limit([fast, middle, slow], Weights(0.0, 250.0)) == (250, pytest.approx(2.25))
@@ -48,12 +54,17 @@ def test_equation_7_takes_the_limit_of_the_cheapest_sample() -> None:
 
 
 def test_equation_7_adds_the_windows_of_one_limit_before_it_compares() -> None:
-    lucky, unlucky, steady = sample(150, 50.0, 0.5), sample(150, 350.0, 3.5), sample(200, 100.0, 1.0)
+    lucky = sample(150, 50.0, 0.5)
+    unlucky = sample(150, 350.0, 3.5)
+    steady = sample(200, 100.0, 1.0)
     assert best_limit([lucky, unlucky, steady], HALF) == (200, pytest.approx(1.75))
 
 
 def test_of_two_equal_costs_the_lower_limit_wins() -> None:
-    assert best_limit([sample(250, 100.0, 1.0), sample(200, 100.0, 1.0)], HALF) == (200, pytest.approx(1.75))
+    assert best_limit([sample(250, 100.0, 1.0), sample(200, 100.0, 1.0)], HALF) == (
+        200,
+        pytest.approx(1.75),
+    )
 
 
 @pytest.mark.parametrize(("slowdown", "limit_w"), [(1.2, 250), (1.25, 200), (2.0, 150)])
@@ -68,14 +79,18 @@ def test_a_limit_may_slow_training_so_much(slowdown: float, limit_w: float) -> N
 
 def test_a_slowdown_is_against_the_highest_limit_measured_which_is_always_permitted() -> None:
     weights = Weights(1.0, 250.0, slowdown=1.05)
-    assert best_limit([sample(250, 200.0, 1.0), sample(200, 150.0, 0.9), sample(150, 1.0, 1.06)], weights) == (
+    assert best_limit(
+        [sample(250, 200.0, 1.0), sample(200, 150.0, 0.9), sample(150, 1.0, 1.06)], weights
+    ) == (
         200,
         pytest.approx(1.5),
     )
     assert best_limit([sample(150, 140.0, 1.5)], weights) == (150, pytest.approx(1.4))
 
 
-@pytest.mark.parametrize("broken", [sample(100, 0.0, 1.0), sample(100, 1.0, 0.0), sample(100, 5.0, 1.0, samples=0)])
+@pytest.mark.parametrize(
+    "broken", [sample(100, 0.0, 1.0), sample(100, 1.0, 0.0), sample(100, 5.0, 1.0, samples=0)]
+)
 def test_a_window_too_short_to_be_read_is_not_a_free_limit(broken: ProfileSample) -> None:
     assert best_limit([broken], HALF) is None
     assert best_limit([broken, sample(200, 100.0, 1.0)], HALF) == (200, pytest.approx(1.75))
@@ -95,7 +110,9 @@ def test_time_alone_where_maxpower_is_needed_and_unknown() -> None:
 
 
 def test_energy_alone_needs_no_maxpower() -> None:
-    weights = Weights.of(job_of(32, default=32, eta=1.0), DeviceInfo(model="X", energy_source="nvml_poll"))
+    weights = Weights.of(
+        job_of(32, default=32, eta=1.0), DeviceInfo(model="X", energy_source="nvml_poll")
+    )
     assert not weights.time_alone
     assert weights.cost(700.0, 12.0) == 700.0
 
@@ -118,7 +135,14 @@ def test_observed_cost_includes_profiling() -> None:
 
 def test_rates_split_training_from_the_rest_and_leave_profiling_out() -> None:
     seen = Observation(
-        epochs=4, samples=2_000, energy_j=5_000, time_s=50, rest_j=800, rest_s=8, excess_j=200, excess_s=2
+        epochs=4,
+        samples=2_000,
+        energy_j=5_000,
+        time_s=50,
+        rest_j=800,
+        rest_s=8,
+        excess_j=200,
+        excess_s=2,
     )
     rates = Rates.of(seen)
     assert rates == Rates(j_per_sample=2.0, s_per_sample=0.02, rest_j=200.0, rest_s=2.0, epochs=4)
@@ -161,6 +185,8 @@ def test_a_cost_per_sample_says_nothing_of_an_epoch_of_unknown_size() -> None:
 
 
 def test_the_text_of_a_cost_is_that_of_the_pages() -> None:
-    assert HALF.text(54_321) == "15.1 weighed Wh", "or it would be read as energy"
+    assert HALF.text(54_321) == "15.1 Wh"
+    assert HALF.of_both == " of energy and time together", "or it would be read as energy"
+    assert Weights(1.0, 300.0).of_both == ""
     assert Weights(1.0, 300.0).text(54_321) == energy_text(54_321)
     assert Weights(0.0, 1.0, time_alone=True).text(7_205.3) == time_text(7_205.3)

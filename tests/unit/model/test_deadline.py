@@ -20,7 +20,9 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 def at(text: str, run_after: str) -> str:
     """The deadline in Berlin, as text."""
-    return deadline_of(text, datetime.fromisoformat(run_after), BERLIN).astimezone(BERLIN).isoformat()
+    return (
+        deadline_of(text, datetime.fromisoformat(run_after), BERLIN).astimezone(BERLIN).isoformat()
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,8 @@ def test_a_time_that_summer_time_leaves_out_is_that_of_the_old_clock() -> None:
 @pytest.mark.parametrize(
     ("text", "run_after", "found"),
     [
-        ("02:30", "2027-10-31T02:45+02:00", "2027-10-31T02:30:00+01:00"),  # 45 minutes later, by the second 02:30
+        # 45 minutes later, by the second 02:30
+        ("02:30", "2027-10-31T02:45+02:00", "2027-10-31T02:30:00+01:00"),
         ("02:30", "2027-10-31T02:15+02:00", "2027-10-31T02:30:00+02:00"),
         ("02:30", "2027-10-31T02:15+01:00", "2027-10-31T02:30:00+01:00"),
         ("02:30", "2027-10-31T02:30+01:00", "2027-11-01T02:30:00+01:00"),
@@ -54,7 +57,9 @@ def test_a_time_that_summer_time_leaves_out_is_that_of_the_old_clock() -> None:
         ("02:30", "2027-03-28T03:30+02:00", "2027-03-29T02:30:00+02:00"),
     ],
 )
-def test_a_time_that_the_clock_shows_twice_is_the_next_of_the_two(text: str, run_after: str, found: str) -> None:
+def test_a_time_that_the_clock_shows_twice_is_the_next_of_the_two(
+    text: str, run_after: str, found: str
+) -> None:
     assert deadline_of(text, datetime.fromisoformat(run_after), BERLIN).timestamp() == (
         datetime.fromisoformat(found).timestamp()
     )
@@ -70,7 +75,9 @@ def test_a_date_has_the_zone_of_the_dag_unless_it_names_one() -> None:
     assert at("2027-03-01T06:00:00+00:00", "2027-01-01T00:00+00:00") == "2027-03-01T07:00:00+01:00"
 
 
-@pytest.mark.parametrize("text", ["90 min", "5400 s", "1.5 h", "1.5h", as_text(timedelta(minutes=90))])
+@pytest.mark.parametrize(
+    "text", ["90 min", "5400 s", "1.5 h", "1.5h", as_text(timedelta(minutes=90))]
+)
 def test_a_length_counts_from_the_run(text: str) -> None:
     assert at(text, "2027-01-10T20:00+00:00") == "2027-01-10T22:30:00+01:00"
 
@@ -93,16 +100,22 @@ def test_what_json_cannot_hold_is_kept_as_text() -> None:
     assert as_text("{{ params.by }}") == "{{ params.by }}"
 
 
-@pytest.mark.parametrize("text", ["", "6", "06", "25:00", "-2 h", "0 h", "1e9 h", "99999999999999 h", None, 6])
+@pytest.mark.parametrize(
+    "text", ["", "6", "06", "25:00", "-2 h", "0 h", "1e9 h", "99999999999999 h", None, 6]
+)
 def test_what_names_no_point_in_time_is_refused_with_the_remedy(text: object) -> None:
-    with pytest.raises(JobSpecError, match=r"finish_by = .*: no point in time\. give a time of day as '06:00'"):
+    with pytest.raises(
+        JobSpecError, match=r"finish_by = .*: no point in time\. give a time of day as '06:00'"
+    ):
         parse(text)
 
 
 KNOWN = InTime(finish_by_s=1000.0, log_epochs=(math.log(10.0), 0.2))
 
 
-def test_epochs_left_are_those_of_the_95_percent_quantile_and_grow_slower_than_epochs_are_done() -> None:
+def test_epochs_left_are_those_of_the_95_percent_quantile_and_grow_slower_than_epochs_are_done() -> (
+    None
+):
     assert KNOWN.epochs_left(0.0, 100.0) == pytest.approx(10 * math.exp(1.6449 * 0.2), rel=1e-3)
     assert KNOWN.epochs_left(0.0, 12.0) == 12.0, "no run has more"
     totals = [done + KNOWN.epochs_left(done, 100.0) for done in (1.0, 8.0, 12.0, 20.0)]
@@ -134,7 +147,9 @@ def test_without_a_known_epoch_the_decision_holds() -> None:
     most=st.floats(1.0, 1e5),
     now_s=st.floats(-1e6, 1e12),
 )
-def test_any_figures_give_a_number(done: float, mean: float, sd: float, most: float, now_s: float) -> None:
+def test_any_figures_give_a_number(
+    done: float, mean: float, sd: float, most: float, now_s: float
+) -> None:
     one = InTime(finish_by_s=1e6, log_epochs=(mean, sd))
     assert 0 <= one.epochs_left(done, most) <= most
     found = one.slowdown_at(now_s, done, most, 1.0)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, ZeusError
 from airflow_provider_zeus.model.job import ZeusJob, is_deferred
+from tests.golden import Table
 
 GOOD: dict[str, Any] = {
     "batch_sizes": [16, 32, 64],
@@ -25,7 +25,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-SNAPSHOTS = Path(__file__).parent / "snapshots"
+ERRORS = Table("job_errors")
 
 
 class XComLike:
@@ -35,7 +35,8 @@ class XComLike:
         return context
 
     def __repr__(self) -> str:
-        return "XComLike()"  # without an address: it is part of test names, which must be the same in every worker
+        # without an address: it is part of test names, which must be the same in every worker
+        return "XComLike()"
 
 
 def error_of(call: Callable[[], object]) -> str:
@@ -119,22 +120,28 @@ BAD = [
 
 
 def test_bad_input_is_named_by_field_value_and_remedy() -> None:
-    """The messages are compared whole with ``snapshots/job_errors.txt``."""
     said = [refused(**{field: value}) for field, value in BAD]
     for (field, value), text in zip(BAD, said, strict=True):
         assert text.startswith(f"ZeusJob.{field} = {value!r}: ")
-    said += [
-        error_of(lambda: ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 1")),
-        refused(start_within="8 h"),
-        error_of(lambda: ZeusJob(**{**GOOD, "eta": "{{ params.eta }}"}).check(rendered=True)),
-        error_of(lambda: ZeusJob.from_dict({**GOOD, "eta_knob": 0.5})),
-        error_of(lambda: ZeusJob.from_dict({"target": "acc >= 1"})),
-        error_of(lambda: ZeusJob.from_dict(3)),  # type: ignore[arg-type]
-        error_of(lambda: ZeusJob.from_dict("{{ params.job }}")),  # type: ignore[arg-type]
-    ]
-    assert "\n".join(said) + "\n" == (Path(__file__).parent / "snapshots" / "job_errors.txt").read_text(
-        encoding="utf-8"
-    )
+    ERRORS.check("fields of a job", "\n".join(said))
+
+
+MALFORMED: dict[str, Callable[[], object]] = {
+    "no max_epochs": lambda: ZeusJob(batch_sizes=[32], default_batch_size=32, target="acc >= 1"),
+    "start_within without a signal": lambda: ZeusJob(**{**GOOD, "start_within": "8 h"}),
+    "a template that is not rendered": lambda: ZeusJob(**{**GOOD, "eta": "{{ params.eta }}"}).check(
+        rendered=True
+    ),
+    "a field that does not exist": lambda: ZeusJob.from_dict({**GOOD, "eta_knob": 0.5}),
+    "a dict without batch sizes": lambda: ZeusJob.from_dict({"target": "acc >= 1"}),
+    "a number": lambda: ZeusJob.from_dict(3),  # type: ignore[arg-type]
+    "a template": lambda: ZeusJob.from_dict("{{ params.job }}"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("situation", MALFORMED)
+def test_what_is_no_job(situation: str) -> None:
+    ERRORS.check(situation, error_of(MALFORMED[situation]))
 
 
 def test_leaving_max_epochs_out_is_an_error_of_that_field() -> None:
@@ -182,13 +189,17 @@ def test_a_job_keeps_its_own_copy_of_a_list() -> None:
     assert list(job.batch_sizes) == [16, 32, 64]
 
 
-@pytest.mark.parametrize("later", ["{{ params.value }}", "{% if x %}1{% endif %}", XComLike()], ids=repr)
+@pytest.mark.parametrize(
+    "later", ["{{ params.value }}", "{% if x %}1{% endif %}", XComLike()], ids=repr
+)
 def test_every_field_may_be_a_template_until_it_is_rendered(later: Any) -> None:
     good = {**GOOD, "start_signal": "carbon"}
     for field in sorted(ZeusJob(**good).to_dict()):
         job = ZeusJob(**{**good, field: later})
         assert is_deferred(job.to_dict()[field]), field
-        assert error_of(partial(job.check, rendered=True)).startswith(f"ZeusJob.{field} = {later!r}: ")
+        assert error_of(partial(job.check, rendered=True)).startswith(
+            f"ZeusJob.{field} = {later!r}: "
+        )
 
 
 @pytest.mark.parametrize(("field", "value"), [("eta", 3), ("default_batch_size", "big")])
@@ -292,7 +303,10 @@ def test_a_misspelt_keyword_is_refused_as_in_a_dict_and_the_nearest_field_is_nam
     wrong = {"batch_size" if name == "batch_sizes" else name: value for name, value in GOOD.items()}
     said = error_of(lambda: ZeusJob(**wrong))
     assert said == error_of(lambda: ZeusJob.from_dict(wrong))
-    assert "batch_size = [16, 32, 64]: no such field of a job. did you mean batch_sizes? Or use one of audit," in said
+    assert (
+        "batch_size = [16, 32, 64]: no such field of a job. did you mean batch_sizes? Or use one of audit,"
+        in said
+    )
     assert list(inspect.signature(ZeusJob).parameters) == [*ZeusJob.__annotations__]
 
 

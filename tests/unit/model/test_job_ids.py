@@ -12,7 +12,8 @@ TASKS = st.tuples(NAMES, NAMES, st.none() | NAMES)  # DAG, task, and perhaps a v
 
 
 def test_dags_groups_and_values_with_the_same_words_are_three_jobs() -> None:
-    by_task, by_dag = job_id_of_task("fraud", "eu.train"), job_id_of_task("fraud.eu", "train")
+    by_task = job_id_of_task("fraud", "eu.train")
+    by_dag = job_id_of_task("fraud.eu", "train")
     by_value = job_id_of_value(job_id_of_task("fraud", "eu"), "train")
     assert (by_task, by_dag, by_value) == ("fraud.eu..train", "fraud..eu.train", "fraud.eu.train")
 

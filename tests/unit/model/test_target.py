@@ -56,20 +56,29 @@ def test_the_error_of_an_invalid_target_shows_a_valid_one(text: Any) -> None:
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "high", "Runtime"])
 def test_a_value_must_be_a_finite_number(value: str) -> None:
-    with pytest.raises(JobSpecError, match=rf"^target = 'accuracy >= {value}': its value '{value}' "):
+    with pytest.raises(
+        JobSpecError, match=rf"^target = 'accuracy >= {value}': its value '{value}' "
+    ):
         Target.parse(f"accuracy >= {value}")
 
 
 @pytest.mark.parametrize(
     ("text", "metric", "reached"),
-    [("acc >= 0.9", 0.9, True), ("acc >= 0.9", 0.89, False), ("rmse <= 1", 1.0, True), ("rmse <= 1", 1.01, False)],
+    [
+        ("acc >= 0.9", 0.9, True),
+        ("acc >= 0.9", 0.89, False),
+        ("rmse <= 1", 1.0, True),
+        ("rmse <= 1", 1.01, False),
+    ],
 )
 def test_a_target_is_reached_at_its_value(text: str, metric: float, reached: bool) -> None:
     assert Target.parse(text).reached(metric) is reached
 
 
 def test_a_target_without_a_value_says_what_to_call() -> None:
-    with pytest.raises(ReportError, match=r'^target "rmse <= runtime" .* run\.set_target\(value\) '):
+    with pytest.raises(
+        ReportError, match=r'^target "rmse <= runtime" .* run\.set_target\(value\) '
+    ):
         Target.parse("rmse <= runtime").reached(1.0)
 
 
@@ -90,14 +99,18 @@ def test_a_report_without_the_metric_names_both() -> None:
     assert all(name in said for name in ("['f1', 'loss']", "'acc'", "run.report(acc=value)"))
 
 
-@pytest.mark.parametrize("value", [None, "good", [0.95, 0.9], torch.tensor([0.95, 0.9]), np.array([0.95, 0.9])])
+@pytest.mark.parametrize(
+    "value", [None, "good", [0.95, 0.9], torch.tensor([0.95, 0.9]), np.array([0.95, 0.9])]
+)
 def test_what_is_not_one_number_has_nothing_to_do_with_the_training(value: Any) -> None:
     with pytest.raises(ReportError, match="not one number") as caught:
         Target.parse("acc >= 1").pick({"acc": value})
     assert "learning rate" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [np.float32(0.9), np.array([0.9]), torch.tensor(0.9), torch.tensor(0.9).item(), 0.9])
+@pytest.mark.parametrize(
+    "value", [np.float32(0.9), np.array([0.9]), torch.tensor(0.9), torch.tensor(0.9).item(), 0.9]
+)
 def test_single_precision_reaches_what_it_is_meant_to_reach(value: Any) -> None:
     target = Target.parse("acc >= 0.9")
     assert target.pick({"acc": value}) == 0.9
@@ -111,17 +124,23 @@ def test_a_value_set_in_single_precision_is_the_one_meant(value: Any) -> None:
     assert Target.parse("acc >= runtime").with_value(value, epochs_reported=0).value == 0.9
 
 
-@pytest.mark.parametrize("value", [None, "0.9", [0.9, 0.8], np.array([0.9, 0.8]), np.float32("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "value", [None, "0.9", [0.9, 0.8], np.array([0.9, 0.8]), np.float32("nan"), float("inf")]
+)
 def test_a_value_that_is_no_finite_number_is_not_set(value: Any) -> None:
     with pytest.raises(ReportError, match=r"run\.set_target.*: not a finite number"):
         Target.parse("acc >= runtime").with_value(value, epochs_reported=0)
 
 
-@pytest.mark.parametrize("value", [0.5, 0.1234567890123, 1234567.5, 12345678.0, 16777216.0, 0.0, -(2.0**-149), 1e300])
+@pytest.mark.parametrize(
+    "value", [0.5, 0.1234567890123, 1234567.5, 12345678.0, 16777216.0, 0.0, -(2.0**-149), 1e300]
+)
 def test_any_other_number_is_taken_as_it_is(value: float) -> None:
     picked = Target.parse("score >= 1").pick({"score": value})
     assert picked == pytest.approx(value, rel=1e-7, abs=1e-50)
-    assert picked == value or value == -(2.0**-149), "of single precision the shortest number that is the same there"
+    assert picked == value or value == -(2.0**-149), (
+        "of single precision the shortest number that is the same there"
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -154,7 +173,9 @@ def test_a_metric_that_is_no_finite_number_is_refused(value: Any) -> None:
 )
 def test_a_metric_in_another_unit_is_refused_with_the_remedy(text: str, metric: float) -> None:
     target = Target.parse(text)
-    with pytest.raises(ReportError, match=r"which is at most 1(00)?\. Report it as (a share|per cent)"):
+    with pytest.raises(
+        ReportError, match=r"which is at most 1(00)?\. Report it as (a share|per cent)"
+    ):
         target.pick({target.metric: metric})
 
 
@@ -184,7 +205,12 @@ def test_a_metric_that_may_be_in_the_targets_unit_is_taken(text: str, metric: fl
 
 @pytest.mark.parametrize(
     ("text", "metric"),
-    [("accuracy >= 88 %", 0.753), ("growth >= 5 %", 0.3), ("val_f1 >= 88", 0.9), ("error_rate <= 5 %", 0.9)],
+    [
+        ("accuracy >= 88 %", 0.753),
+        ("growth >= 5 %", 0.3),
+        ("val_f1 >= 88", 0.9),
+        ("error_rate <= 5 %", 0.9),
+    ],
 )
 def test_a_metric_that_may_be_in_another_unit_is_doubted(text: str, metric: float) -> None:
     what, remedy = Target.parse(text).doubt(metric) or ("", "")
@@ -229,7 +255,9 @@ def test_an_infinity_on_the_far_side_has_not_reached_it(text: str, value: str) -
     assert not target.reached(target.pick({target.metric: float(value)}))
 
 
-@pytest.mark.parametrize(("text", "value"), [("ppl <= 20", "-inf"), ("acc >= 0.9", "inf"), ("ppl <= 20", "nan")])
+@pytest.mark.parametrize(
+    ("text", "value"), [("ppl <= 20", "-inf"), ("acc >= 0.9", "inf"), ("ppl <= 20", "nan")]
+)
 def test_another_infinity_is_refused(text: str, value: str) -> None:
     with pytest.raises(ReportError, match="not a finite number"):
         Target.parse(text).pick({text.split()[0]: float(value)})

@@ -17,10 +17,20 @@ from airflow_provider_zeus.training.protocol.events import ResultLine
 def test_a_metric_of_any_size_is_read_back(value: float) -> None:
     observation = Observation(metric=value, target_value=value, learning_rate=value)
     assert decode(Observation, encode(observation)) == observation
-    line = ResultLine(kind="end", start_id="s", attempt=1, batch_size=8, state=State.EXHAUSTED, observation=observation)
+    line = ResultLine(
+        kind="end",
+        start_id="s",
+        attempt=1,
+        batch_size=8,
+        state=State.EXHAUSTED,
+        observation=observation,
+    )
     assert ResultLine.from_json(line.to_json()) == line
     pending = PendingResult(
-        job_id="a", key=TrialKey("t", 1), state=State.EXHAUSTED, report=Report(observation=observation)
+        job_id="a",
+        key=TrialKey("t", 1),
+        state=State.EXHAUSTED,
+        report=Report(observation=observation),
     )
     assert PendingResult.from_json(pending.to_json()) == pending
 

@@ -14,10 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.model.learning_rate import EarlierRate
+from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.operators import asking
 from airflow_provider_zeus.operators.asking import answered, log_remarks
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.plugin.kit import trial
 from tests.unit.store.store_kit import JOB, DictPort, request
@@ -34,7 +36,8 @@ def store(database: str) -> Iterator[SqlStore]:
 
 def cut_once(store: SqlStore, database: str, event: str) -> None:
     """The next ``event`` of a transaction that writes finds its connection cut."""
-    admin, left = sa.create_engine(database, poolclass=sa.NullPool), [1]
+    admin = sa.create_engine(database, poolclass=sa.NullPool)
+    left = [1]
 
     def cut(connection: sa.Connection, *_: Any) -> None:
         if left and connection.get_execution_options().get("zeus_write"):
@@ -46,7 +49,9 @@ def cut_once(store: SqlStore, database: str, event: str) -> None:
 
 
 @pytest.mark.parametrize("event", ["before_cursor_execute", "commit"])
-def test_one_connection_that_is_cut_costs_no_decision(store: SqlStore, database: str, event: str) -> None:
+def test_one_connection_that_is_cut_costs_no_decision(
+    store: SqlStore, database: str, event: str
+) -> None:
     cut_once(store, database, event)
     _, asked = answered(request(1), lambda: store, threading.Event())
     assert [t.decision for t in store.trials("d.train")] == [asked.trial.decision]
@@ -56,7 +61,8 @@ class LosesAnswers:
     """A store that does what it is asked, and whose first answers are lost."""
 
     def __init__(self, store: Store, times: int) -> None:
-        self.store, self.times = store, times
+        self.store = store
+        self.times = times
 
     def ask(self, question: Any) -> Any:
         asked = self.store.ask(question)
@@ -66,7 +72,9 @@ class LosesAnswers:
         return asked
 
 
-def test_a_question_that_was_answered_in_vain_is_asked_again_for_the_same_trial(store: SqlStore) -> None:
+def test_a_question_that_was_answered_in_vain_is_asked_again_for_the_same_trial(
+    store: SqlStore,
+) -> None:
     loses: Any = LosesAnswers(store, 2)
     _, asked = answered(request(1), lambda: loses, threading.Event())
     assert [t.key for t in store.trials("d.train")] == [asked.trial.key]
@@ -86,8 +94,11 @@ def test_what_does_not_pass_is_an_error_at_once(strict: bool) -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed(store: SqlStore, again: bool) -> None:
-    over, answers = threading.Event(), threading.Event()
+def test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed(
+    store: SqlStore, again: bool
+) -> None:
+    over = threading.Event()
+    answers = threading.Event()
     if again:
         store.ask(request(1))  # as by a try of the question whose answer was lost
 
@@ -149,10 +160,36 @@ def test_an_error_of_any_kind_fails_a_strict_job_alone(
         assert answer.trial.batch_size == JOB.default_batch_size
 
 
-def test_the_log_of_a_task_tells_nothing_of_another_dags_runs(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_answer_has_the_rate_of_the_run_before_and_logs_no_remark_of_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The run that kept the rate has told it in its own log."""
+    caplog.set_level("INFO")
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", create=True)
+    monkeypatch.setattr(asking, "open_store", lambda *_, **__: store)
+    rates = []
+    for number in range(1, 5):
+        question = request(number)
+        _, answer, _ = asking.ask(
+            question, "zeus_default", ZeusConfig.read(), overlap_possible=True
+        )
+        rates.append(answer.earlier_rate)
+        observation = Observation(epochs=5.0, metric=0.9, learning_rate=0.1)
+        store.tell(answer.trial.key, State.CONVERGED, Report(observation=observation))
+    trials = store.trials("d.train")
+    store.close()
+    assert len({t.batch_size for t in trials}) > 1
+    assert rates == [None, *(EarlierRate(t.batch_size or 0, 0.1) for t in trials[:-1])]
+    assert "same learning rate" not in caplog.text
+
+
+def test_the_log_of_a_task_tells_nothing_of_another_dags_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     theirs = trial(1, "r1", dag_id="b", device_model="A secret GPU", task_id="secret")
     newest = [replace(theirs, spec={**JOB.to_dict(), "target": "loss <= 7"}), trial(2, "r2")]
     caplog.set_level("INFO")
-    log_remarks(lambda: cast(Store, SimpleNamespace(trials=lambda job_id, last: newest)), newest[-1])
+    store = cast(Store, SimpleNamespace(trials=lambda job_id, last: newest))
+    log_remarks(asking.newest_trials(lambda: store, newest[-1]), newest[-1])
     assert "a task of another DAG has others" in caplog.text
     assert not any(text in caplog.text for text in ("secret", "loss"))

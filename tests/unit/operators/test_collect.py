@@ -58,7 +58,12 @@ def attempt(size: int) -> PlannedAttempt:
 
 
 PLAN = Plan(
-    job_id=JOB_ID, ti_id="ti-2", number=2, first_attempt=1, spec=JOB.to_dict(), attempts=(attempt(16), attempt(32))
+    job_id=JOB_ID,
+    ti_id="ti-2",
+    number=2,
+    first_attempt=1,
+    spec=JOB.to_dict(),
+    attempts=(attempt(16), attempt(32)),
 )
 
 
@@ -69,7 +74,9 @@ def line(kind: Kind, start: str = "a", number: int | None = 1, **fields: Any) ->
 
 
 def beat(start: str = "a", number: int = 1, energy_j: float = 5.0, **fields: Any) -> ResultLine:
-    return line("beat", start, number, observation=Observation(energy_j=energy_j, epochs=1.0), **fields)
+    return line(
+        "beat", start, number, observation=Observation(energy_j=energy_j, epochs=1.0), **fields
+    )
 
 
 def begun(start: str = "a", try_number: int | None = None) -> ResultLine:
@@ -96,7 +103,12 @@ def told(starts: list[Start], **kwargs: Any) -> Recorder:
 
 
 class TestXCom:
-    LINES = (begun(try_number=2), line("attempt"), line("end"), ResultLine(kind="final", start_id="a", attempt=1))
+    LINES = (
+        begun(try_number=2),
+        line("attempt"),
+        line("end"),
+        ResultLine(kind="final", start_id="a", attempt=1),
+    )
 
     def document(self) -> dict[str, Any]:
         return {"zeus": {"lines": [json.loads(x.to_json()) for x in self.LINES]}, "value": 7}
@@ -144,15 +156,26 @@ class TestFolder:
         path.write_text("".join(x.to_json() + "\n" for x in lines) + more)
         os.utime(path, (at_s, at_s))
 
-    def test_the_oldest_start_comes_first_and_a_cut_off_line_is_left_out(self, tmp_path: Path) -> None:
+    def test_the_oldest_start_comes_first_and_a_cut_off_line_is_left_out(
+        self, tmp_path: Path
+    ) -> None:
         self.write(tmp_path / "a.jsonl", [begun("late"), line("end", "late")], at_s=2000)
-        self.write(tmp_path / "b.jsonl", [begun("early"), beat("early")], at_s=1000, more='{"v": 1, "kind": "en')
+        self.write(
+            tmp_path / "b.jsonl",
+            [begun("early"), beat("early")],
+            at_s=1000,
+            more='{"v": 1, "kind": "en',
+        )
         starts = starts_in_folder(tmp_path)
-        assert [[x.kind for x in start] for start in starts] == [["start", "beat"], ["start", "end"]]
+        assert [[x.kind for x in start] for start in starts] == [
+            ["start", "beat"],
+            ["start", "end"],
+        ]
         assert [start[0].start_id for start in starts] == ["early", "late"]
 
     @pytest.mark.parametrize(
-        "foreign", [b"hello\n", b"\xff\xfe\n", b'{"v": 9}\n', b'{"v": 1, "kind": "start", "start_id": []}\n']
+        "foreign",
+        [b"hello\n", b"\xff\xfe\n", b'{"v": 9}\n', b'{"v": 1, "kind": "start", "start_id": []}\n'],
     )
     def test_a_foreign_file_is_named_and_left_out(
         self, tmp_path: Path, foreign: bytes, caplog: pytest.LogCaptureFixture
@@ -164,7 +187,9 @@ class TestFolder:
         assert "foreign.jsonl" in caplog.text
         assert "notes.txt" not in caplog.text
 
-    def test_what_cannot_be_opened_is_left_out(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_what_cannot_be_opened_is_left_out(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         (tmp_path / "folder.jsonl").mkdir()
         (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
         self.write(tmp_path / "a.jsonl", [begun()], at_s=1000)
@@ -188,7 +213,9 @@ def test_which_attempts_never_ended() -> None:
     (newest,) = open_attempts([begun(), line("attempt"), beat(energy_j=1.0), beat(energy_j=2.0)])
     assert newest.observation is not None
     assert newest.observation.energy_j == 2.0
-    (newest,) = open_attempts([line("attempt"), line("end"), beat("a", 2, 3.0), line("attempt", "a", 2)])
+    (newest,) = open_attempts(
+        [line("attempt"), line("end"), beat("a", 2, 3.0), line("attempt", "a", 2)]
+    )
     assert (newest.attempt, newest.observation and newest.observation.energy_j) == (2, 3.0)
 
 
@@ -203,7 +230,12 @@ def test_a_start_that_never_ended_has_failed_with_its_last_sums() -> None:
 
 def test_a_start_that_never_ended_for_want_of_another_ranks_memory(tmp_path: Path) -> None:
     start = [begun(), line("attempt"), beat(energy_j=5.0)]
-    full = line("end", state=State.FAILED, reason="MemoryError: full", observation=Observation(out_of_memory=True))
+    full = line(
+        "end",
+        state=State.FAILED,
+        reason="MemoryError: full",
+        observation=Observation(out_of_memory=True),
+    )
     OtherRank({"ZEUS_RESULT": f"{tmp_path}/"}, PLAN.ti_id, 1)(full)
     end = told([start], folder=str(tmp_path)).lines[-1]
     assert (end.state, end.reason) == (State.FAILED, "rank 1: MemoryError: full")
@@ -250,9 +282,16 @@ def test_starts_whose_result_is_lost_are_lines_without_a_cost() -> None:
 def test_what_a_later_try_kept_is_the_run_in_log_and_page(store: SqlStore) -> None:
     """The row of the try whose result was lost is written last."""
     first = store.ask(request(1, job_id=uuid4().hex, ti_id=uuid4().hex)).trial
-    plan = replace(PLAN, job_id=first.job_id, ti_id=first.key.ti_id, attempts=first.decision.attempts)
+    plan = replace(
+        PLAN, job_id=first.job_id, ti_id=first.key.ti_id, attempts=first.decision.attempts
+    )
     reporter = ResultReporter(store, DictPort(), first, lease_s=90, state_dir=Path("/no"))
-    report_all([[begun(try_number=2), line("attempt"), line("end"), line("final")]], reporter, plan, starts_seen=2)
+    report_all(
+        [[begun(try_number=2), line("attempt"), line("end"), line("final")]],
+        reporter,
+        plan,
+        starts_seen=2,
+    )
     log = store.trials(first.job_id)
     assert [(t.state, t.reason) for t in log] == [(State.CONVERGED, None), (State.FAILED, LOST)]
     assert closing(reporter.ended).startswith("reached its target after")
@@ -263,13 +302,23 @@ def test_what_a_later_try_kept_is_the_run_in_log_and_page(store: SqlStore) -> No
     assert not any(event.kind == FAILING for event in events)
 
 
-def test_a_teardown_that_is_cleared_alone_tells_what_a_later_try_kept_again(store: SqlStore) -> None:
+def test_a_teardown_that_is_cleared_alone_tells_what_a_later_try_kept_again(
+    store: SqlStore,
+) -> None:
     first = store.ask(request(1, job_id=uuid4().hex, ti_id=uuid4().hex)).trial
-    plan = replace(PLAN, job_id=first.job_id, ti_id=first.key.ti_id, attempts=first.decision.attempts)
-    died, kept = uuid4().hex, uuid4().hex
+    plan = replace(
+        PLAN, job_id=first.job_id, ti_id=first.key.ti_id, attempts=first.decision.attempts
+    )
+    died = uuid4().hex
+    kept = uuid4().hex
     starts = [
         [begun(died), line("attempt", died), beat(died)],
-        [begun(kept), line("attempt", kept), line("end", kept), ResultLine(kind="final", start_id=kept, attempt=1)],
+        [
+            begun(kept),
+            line("attempt", kept),
+            line("end", kept),
+            ResultLine(kind="final", start_id=kept, attempt=1),
+        ],
     ]
     for _ in range(2):
         reporter = ResultReporter(store, DictPort(), first, lease_s=90, state_dir=Path("/no"))
@@ -278,7 +327,9 @@ def test_a_teardown_that_is_cleared_alone_tells_what_a_later_try_kept_again(stor
     assert [t.state for t in store.trials(first.job_id)] == [State.FAILED, State.CONVERGED]
 
 
-def test_attempts_that_the_plan_does_not_have_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_attempts_that_the_plan_does_not_have_are_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     recorder = told([[begun(), line("end", "a", 7), line("attempt"), line("end")]])
     assert recorder.ends() == [("a", 1, None)]
     assert "attempt 7" in caplog.text
@@ -305,7 +356,8 @@ def a_line() -> st.SearchStrategy[ResultLine]:
         state=st.none() | st.sampled_from([State.CONVERGED, State.GIVEN_UP, State.FAILED]),
         reason=st.none() | st.just("odd"),
         observation=st.none() | st.just(Observation()) | st.just(seen(32)),
-        points=st.just(()) | st.just((PowerPoint(t_s=1.0, power_w=None, limit_w=None, phase="train"),)),
+        points=st.just(())
+        | st.just((PowerPoint(t_s=1.0, power_w=None, limit_w=None, phase="train"),)),
     )
 
 
@@ -316,9 +368,13 @@ def test_every_start_gets_one_end_per_attempt_that_it_began(lines: list[ResultLi
     recorder = told(starts, starts_seen=newest_start(starts))
     counts = Counter((start, number) for start, number, _ in recorder.ends())
     assert set(counts.values()) == {1}
-    of_starts = {start[0].start_id: {x.attempt for x in start if speaks_of_an_attempt(x)} or {1} for start in starts}
+    of_starts = {
+        start[0].start_id: {x.attempt for x in start if speaks_of_an_attempt(x)} or {1}
+        for start in starts
+    }
     if starts and not any(1 in began for began in of_starts.values()):
-        of_starts[""] = of_starts.get("", set()) | {1}  # the row that was opened with the plan is closed, too
+        # the row that was opened with the plan is closed, too
+        of_starts[""] = of_starts.get("", set()) | {1}
     for start_id, began in of_starts.items():
         assert {number for of_start, number in counts if of_start == start_id} == began
 
@@ -342,8 +398,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlStore]:
 def test_whatever_lines_come_no_trial_stays_open_and_nothing_is_raised(
     store: SqlStore, lines: list[ResultLine]
 ) -> None:
-    job_id, port, folder = uuid4().hex, DictPort(), Path("/no")
-    store.tell(store.ask(request(1, job_id=job_id, ti_id=uuid4().hex)).trial.key, State.CONVERGED, report(32))
+    job_id = uuid4().hex
+    port = DictPort()
+    folder = Path("/no")
+    store.tell(
+        store.ask(request(1, job_id=job_id, ti_id=uuid4().hex)).trial.key,
+        State.CONVERGED,
+        report(32),
+    )
     first = store.ask(request(2, job_id=job_id, ti_id=uuid4().hex)).trial
     plan = replace(PLAN, job_id=job_id, ti_id=first.key.ti_id, attempts=first.decision.attempts)
     assert len(plan.attempts) == 2

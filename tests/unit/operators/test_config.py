@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.operators.config import TYPICAL_W, ZeusConfig
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
@@ -36,7 +37,41 @@ def test_watts_make_an_estimate_where_there_is_no_gpu(monkeypatch: pytest.Monkey
     assert Plan.from_json(recurrence.plan.to_json()).cpu_watts == 8.0
 
 
-@pytest.mark.parametrize("value", ["-1", "inf", "nan"])
+MEASURED = ZeusJob(mode="measure")
+
+
+@pytest.mark.parametrize(("text", "watts"), [("", None), ("0", None), ("8", 8.0)])
+def test_a_job_that_chooses_a_size_has_an_estimate_if_watts_are_set(
+    monkeypatch: pytest.MonkeyPatch, text: str, watts: float | None
+) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", text)
+    found = Recurrence.open(AUTO, context(), conn_id="zeus_default")
+    assert found.plan.cpu_watts == watts
+    assert found.device.info.energy_source == ("estimate" if watts else None)
+
+
+@pytest.mark.parametrize(("text", "watts"), [("", TYPICAL_W), ("0", None), ("8", 8.0)])
+def test_a_task_that_is_only_measured_has_one_unless_watts_are_0(
+    monkeypatch: pytest.MonkeyPatch, text: str, watts: float | None
+) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", text)
+    assert Recurrence.open(MEASURED, context(), conn_id="zeus_default").plan.cpu_watts == watts
+
+
+def test_without_a_word_of_watts_a_job_that_chooses_a_size_decides_as_if_there_were_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decisions = []
+    for text in ("", "0"):
+        monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", text)
+        plan = Recurrence.open(
+            replace(AUTO, job_id=f"job{text}"), context(), conn_id="zeus_default"
+        ).plan
+        decisions.append([(attempt.batch_size, attempt.phase) for attempt in plan.attempts])
+    assert decisions[0] == decisions[1]
+
+
+@pytest.mark.parametrize("value", ["-1", "inf", "nan", "seven"])
 def test_watts_that_are_none_are_named(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("AIRFLOW__ZEUS__CPU_WATTS", value)
     with pytest.raises(JobSpecError, match=r"\[zeus\] cpu_watts = "):

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import PLAIN, UNSEEN, Observation, Phase, PlannedAttempt, State
+from airflow_provider_zeus.model.trial import (
+    PLAIN,
+    UNSEEN,
+    Observation,
+    Phase,
+    PlannedAttempt,
+    State,
+)
 from airflow_provider_zeus.operators import external_meter
 from airflow_provider_zeus.operators.external_meter import ExternalMeter, outcome_of, seen_to_use
 from airflow_provider_zeus.power.cpu import EstimateDevice
@@ -23,7 +30,9 @@ LOSS = ZeusJob(batch_sizes=[32], default_batch_size=32, target="rmse <= 1.5", ma
 RUNTIME = ZeusJob(batch_sizes=[32], default_batch_size=32, target="rmse <= runtime", max_epochs=10)
 PLANNED = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="")
 NOT_REPORTED = "measured from outside"
-SEEN = Observation(energy_j=50.0, time_s=9.0, reasons={"epochs": NOT_REPORTED, "samples": NOT_REPORTED})
+SEEN = Observation(
+    energy_j=50.0, time_s=9.0, reasons={"epochs": NOT_REPORTED, "samples": NOT_REPORTED}
+)
 
 
 class TestLastLine:
@@ -35,7 +44,9 @@ class TestLastLine:
         assert seen.reasons == {"samples": NOT_REPORTED}
 
     def test_with_epochs_and_samples(self) -> None:
-        state, _, seen = outcome_of(JOB, '{"accuracy": 1, "epochs": 2.5, "samples": 125000, "note": "x"}', SEEN)
+        state, _, seen = outcome_of(
+            JOB, '{"accuracy": 1, "epochs": 2.5, "samples": 125000, "note": "x"}', SEEN
+        )
         assert state is State.CONVERGED
         assert (seen.epochs, seen.samples) == (2.5, 125_000)
         assert seen.reasons == {}
@@ -71,7 +82,9 @@ class TestLastLine:
             '{"accuracy": [0.9]}',
         ],
     )
-    def test_without_the_metric_that_is_a_state_of_its_own_and_the_remedy_is_named(self, line: str) -> None:
+    def test_without_the_metric_that_is_a_state_of_its_own_and_the_remedy_is_named(
+        self, line: str
+    ) -> None:
         state, reason, seen = outcome_of(JOB, line, SEEN)
         assert state is State.NO_METRIC
         assert reason is not None
@@ -83,7 +96,10 @@ class TestLastLine:
         ("line", "did"),
         [
             ("kept 32", "did not report its accuracy: "),
-            ('{"acc": 0.9, "epochs": 12, "a secret": 1}', "reported acc, epochs, and not its accuracy: "),
+            (
+                '{"acc": 0.9, "epochs": 12, "a secret": 1}',
+                "reported acc, epochs, and not its accuracy: ",
+            ),
             ('{"accuracy": NaN, "epochs": 12}', "reported no finite number as its accuracy: "),
             ('{"accuracy": "0.9"}', "reported no finite number as its accuracy: "),
         ],
@@ -91,11 +107,15 @@ class TestLastLine:
     def test_what_came_in_its_place_is_named(self, line: str, did: str) -> None:
         assert f"the command {did}" in str(outcome_of(JOB, line, SEEN)[1])
 
-    @pytest.mark.parametrize("epochs", ["0", "-1", "true", '"3"', "NaN", "1e999", "null", "1" + "0" * 400])
+    @pytest.mark.parametrize(
+        "epochs", ["0", "-1", "true", '"3"', "NaN", "1e999", "null", "1" + "0" * 400]
+    )
     def test_epochs_that_cannot_be_are_one(self, epochs: str) -> None:
         assert outcome_of(JOB, f'{{"accuracy": 0.9, "epochs": {epochs}}}', SEEN)[2].epochs == 1.0
 
-    @pytest.mark.parametrize("samples", ["0", "-5", "0.5", "true", '"3"', "NaN", "1e300", "1" + "0" * 400])
+    @pytest.mark.parametrize(
+        "samples", ["0", "-5", "0.5", "true", '"3"', "NaN", "1e300", "1" + "0" * 400]
+    )
     def test_samples_that_cannot_be_are_missing(self, samples: str) -> None:
         seen = outcome_of(JOB, f'{{"accuracy": 0.9, "samples": {samples}}}', SEEN)[2]
         assert seen.samples is None
@@ -111,7 +131,9 @@ class TestLastLine:
         assert outcome_of(job, "done", SEEN)[0] is State.NO_METRIC
         assert outcome_of(job, '{"target": 0.95}', SEEN)[0] is State.CONVERGED
 
-    @pytest.mark.parametrize("more", ["", ', "target": NaN', ', "target": true', ', "target": "1.3"'])
+    @pytest.mark.parametrize(
+        "more", ["", ', "target": NaN', ', "target": true', ', "target": "1.3"']
+    )
     def test_a_target_of_this_run_that_is_not_reported(self, more: str) -> None:
         state, reason, seen = outcome_of(RUNTIME, f'{{"rmse": 1.2{more}}}', SEEN)
         assert (state, seen) == (State.EXHAUSTED, SEEN)
@@ -128,17 +150,23 @@ class TestDevices:
         gpu = SimulatedGpu("v100", load="shufflenet", state_file=tmp_path / "gpu")
         outside = ExternalMeter(gpu)
         time.sleep(0.01)
-        point, seen = outside.point(), outside.observation()
+        point = outside.point()
+        seen = outside.observation()
         assert (point.power_w, point.limit_w) == (None, 250.0)
         assert (seen.energy_j, seen.time_s) == (None, None)
         assert "use ZeusRun.from_env()" in seen.reasons["energy_j"]
         assert set(seen.reasons) == {"epochs", "samples", "energy_j", "time_s"}
-        assert (seen.energy_source, seen.device_model, seen.gpu_uuid) == ("simulated", gpu.info.model, gpu.uuid)
+        assert (seen.energy_source, seen.device_model, seen.gpu_uuid) == (
+            "simulated",
+            gpu.info.model,
+            gpu.uuid,
+        )
 
     def test_no_device(self) -> None:
         outside = ExternalMeter(NoneDevice())
         time.sleep(0.02)
-        point, seen = outside.point(), outside.observation()
+        point = outside.point()
+        seen = outside.observation()
         assert (point.power_w, point.limit_w) == (None, None)
         assert point.t_s >= 0.02
         assert seen.energy_j is None
@@ -170,9 +198,11 @@ class TestDevices:
 
     def test_a_counter_that_goes_back_is_a_reason(self, tmp_path: Path) -> None:
         device = SimulatedGpu("v100", load="shufflenet", state_file=tmp_path / "gpu")
-        device.info = replace(device.info, energy_source="nvml_counter")  # stands for a GPU whose driver was reloaded
+        # stands for a GPU whose driver was reloaded
+        device.info = replace(device.info, energy_source="nvml_counter")
         device.on_step(100_000)
-        outside, left = ExternalMeter(device), iter([1.0, 0.5])
+        outside = ExternalMeter(device)
+        left = iter([1.0, 0.5])
         device.energy_j = lambda: next(left)  # type: ignore[method-assign]
         outside.point()
         seen = outside.observation()
@@ -216,7 +246,9 @@ def test_a_command_is_seen_to_use_its_batch_size_by_its_words_and_the_scripts_th
     for folder in (tmp_path, tmp_path / "package"):
         (folder / "reads.py").write_text("import os\nsize = int(os.environ['ZEUS_BATCH_SIZE'])\n")
         (folder / "ignores.py").write_text("size = 64\n")
-        (folder / "imports.py").write_text("from .reads import size\nimport torch.nn\nimport imports\n")
+        (folder / "imports.py").write_text(
+            "from .reads import size\nimport torch.nn\nimport imports\n"
+        )
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "train.py").write_text("size = int(os.environ['ZEUS_BATCH_SIZE'])\n")
     (tmp_path / "deep.sh").write_text("cd deep && python train.py\n")

@@ -68,7 +68,9 @@ def train(disk: FullDisk, where: str) -> tuple[float, list[dict[str, Any]], list
     """What a training drew [J], the JSON documents in its log, and the lines that they stand in."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", TRAINING, str(disk.folder), where]
-    done = subprocess.run(command, env=environment, preexec_fn=disk.preexec, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=environment, preexec_fn=disk.preexec, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     left = [p for p in disk.folder.rglob("*") if p.is_file() and p.name != "filler"]
     assert left == [], "no empty file, no half one"
@@ -76,10 +78,14 @@ def train(disk: FullDisk, where: str) -> tuple[float, list[dict[str, Any]], list
     return float(done.stdout), [json.loads(line[line.index("{") :]) for line in lines], lines
 
 
-def test_the_cost_of_a_task_stands_in_the_log_and_can_be_entered_by_hand(disk: FullDisk, tmp_path: Path) -> None:
+def test_the_cost_of_a_task_stands_in_the_log_and_can_be_entered_by_hand(
+    disk: FullDisk, tmp_path: Path
+) -> None:
     energy_j, documents, lines = train(disk, "task")
     assert len(documents) == 1
-    assert all(said in lines[0] for said in ("d.train", "batch size 32", "converged", f"{energy_j} J"))
+    assert all(
+        said in lines[0] for said in ("d.train", "batch size 32", "converged", f"{energy_j} J")
+    )
     assert documents[0]["report"]["observation"]["energy_j"] == energy_j
     state_dir = tmp_path / "state"
     state_dir.mkdir()
@@ -93,7 +99,10 @@ def test_the_cost_of_a_task_stands_in_the_log_and_can_be_entered_by_hand(disk: F
 def test_the_cost_of_a_script_stands_in_the_log(disk: FullDisk) -> None:
     energy_j, documents, _ = train(disk, "script")
     assert [d["kind"] for d in documents] == ["end"]
-    assert (documents[0]["state"], documents[0]["observation"]["energy_j"]) == ("converged", energy_j)
+    assert (documents[0]["state"], documents[0]["observation"]["energy_j"]) == (
+        "converged",
+        energy_j,
+    )
 
 
 def test_a_result_file_takes_all_lines_once_there_is_room(tmp_path: Path) -> None:

@@ -18,7 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
-from airflow_provider_zeus.operators.collect import Start, newest_start, report_all, starts_in_folder, starts_in_xcom
+from airflow_provider_zeus.operators.collect import (
+    Start,
+    newest_start,
+    report_all,
+    starts_in_folder,
+    starts_in_xcom,
+)
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.recurrence import plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
@@ -31,11 +37,19 @@ from tests.unit.store.store_kit import JOB, DictPort, report, request, seen
 
 SAMPLE = ProfileSample(batch_size=32, limit_w=200.0, samples=100, energy_j=5.0, time_s=1.0, steps=4)
 POINT = PowerPoint(t_s=1.0, power_w=180.0, limit_w=200.0, phase="train")
-CONFIG = ZeusConfig(state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True)
+CONFIG = ZeusConfig(
+    state_dir=Path("unused"), heartbeat_s=15.0, lease_s=90.0, cpu_watts=None, power_read_only=True
+)
 WHOLE = [
     ResultLine(kind="start", start_id="a", try_number=1),
     ResultLine(kind="attempt", start_id="a", attempt=1, batch_size=32),
-    ResultLine(kind="beat", start_id="a", attempt=1, batch_size=32, observation=seen(32, gpu_energy_j=(5.0, 5.0))),
+    ResultLine(
+        kind="beat",
+        start_id="a",
+        attempt=1,
+        batch_size=32,
+        observation=seen(32, gpu_energy_j=(5.0, 5.0)),
+    ),
     ResultLine(
         kind="end",
         start_id="a",
@@ -77,7 +91,8 @@ def tell_and_go_on(store: Store, found: list[Start], tmp: Path) -> None:
     number = next(numbers)
     asked = store.ask(question(number))
     job_id = asked.trial.job_id
-    plan, port = plan_of(asked, CONFIG), DictPort()
+    plan = plan_of(asked, CONFIG)
+    port = DictPort()
     reporter = ResultReporter(store, port, asked.trial, lease_s=90.0, state_dir=tmp)
     report_all(found, reporter, plan, starts_seen=newest_start(found))
     assert port.data == {}, "a cost that no store will ever take"
@@ -101,7 +116,8 @@ def question(number: int, *, run: int | None = None) -> AskRequest:
 @pytest.mark.slow
 def test_one_change_anywhere_in_a_result(store: Store, tmp_path: Path) -> None:
     """Each part of each line, replaced by each leaf, where the line can still be read."""
-    read, port = 0, getattr(store, "_port", None)
+    read = 0
+    port = getattr(store, "_port", None)
     first = dict(port.data) if port else {}
     for index, line in enumerate(LINES):
         for changed in each_change(line):
@@ -126,7 +142,9 @@ def test_a_spoilt_result_file(store: Store, tmp_path: Path, data: st.DataObject)
     lines = [json.dumps(line) for line in LINES]
     lines[index] = data.draw(texts(LINES[index]))
     raw = "\n".join([*lines, ""]).encode(errors="surrogatepass")
-    raw = data.draw(st.sampled_from([raw, raw, raw, raw[: len(raw) // 2], b"\xff\xfe" + raw, raw * 2]))
+    raw = data.draw(
+        st.sampled_from([raw, raw, raw, raw[: len(raw) // 2], b"\xff\xfe" + raw, raw * 2])
+    )
     (tmp_path / "one.jsonl").write_bytes(raw)
     tell_and_go_on(store, starts_in_folder(tmp_path), tmp_path)
 

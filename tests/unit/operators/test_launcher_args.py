@@ -6,7 +6,11 @@ import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.operators.command import ZeusCommandOperator, processes_of, submits_to_slurm
+from airflow_provider_zeus.operators.command import (
+    ZeusCommandOperator,
+    processes_of,
+    submits_to_slurm,
+)
 
 
 def bash(text: str) -> list[str]:
@@ -29,7 +33,11 @@ def bash(text: str) -> list[str]:
         (["torchrun", "--nproc-per-node=2", "--nproc-per-node=4", "train.py"], None, 4),
         (["python", "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py"], None, 2),
         (["python", "-m", "torch.distributed.launch", "--nproc_per_node=2", "train.py"], None, 2),
-        (bash("cd /data && OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 train.py --lr '0.1 '"), None, 2),
+        (
+            bash("cd /data && OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 train.py --lr '0.1 '"),
+            None,
+            2,
+        ),
         (bash("torchrun --nproc-per-node $N train.py"), None, None),
         (bash("torchrun --nproc-per-node 2 a.py; torchrun --nproc-per-node 4 b.py"), None, None),
         (bash("echo it's torchrun --nproc-per-node 2"), None, None),
@@ -48,14 +56,37 @@ def test_processes_of_a_command(command: list[str], gpus: int | None, count: int
     ("command", "count"),
     [
         (["accelerate", "launch", "prep.py", "--num-processes", "12"], None),
-        (["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "prep.py", "--num-processes", "12"], 2),
+        (
+            [
+                "accelerate",
+                "launch",
+                "--multi_gpu",
+                "--num_processes",
+                "2",
+                "prep.py",
+                "--num-processes",
+                "12",
+            ],
+            2,
+        ),
         (["torchrun", "--nproc-per-node=1", "train.py", "--nnodes", "3"], 1),
         (["torchrun", "--standalone", "train.py", "--nnodes", "3"], 1),
         (["torchrun", "--nproc-per-node", "2", "-m", "pkg.train", "--nnodes", "3"], 2),
         (["torchrun", "--nproc-per-node", "2", "--module", "pkg.train", "--nnodes", "3"], 2),
         (["torchrun", "--nproc-per-node", "2", "--", "train", "--nnodes", "3"], 2),
         (["torchrun", "--nproc-per-node", "2", "./train", "--nnodes", "3"], 2),
-        (["torchrun", "--rdzv-backend", "c10d", "--nproc-per-node=2", "train.py", "--nnodes", "3"], 2),
+        (
+            [
+                "torchrun",
+                "--rdzv-backend",
+                "c10d",
+                "--nproc-per-node=2",
+                "train.py",
+                "--nnodes",
+                "3",
+            ],
+            2,
+        ),
         (["torchrun", "--no-python", "./train", "--nnodes", "3"], None),
         (["torchrun", "--no-python", "./train", "data", "--nnodes", "3"], None),
         (bash("torchrun $MORE --nproc-per-node 2 train.py --nnodes 3"), 2),
@@ -63,18 +94,29 @@ def test_processes_of_a_command(command: list[str], gpus: int | None, count: int
         (bash("torchrun \\\n  --nproc-per-node 2 \\\n  train.py --nnodes 3"), 2),
     ],
 )
-def test_the_scripts_own_options_are_not_the_launchers(command: list[str], count: int | None) -> None:
+def test_the_scripts_own_options_are_not_the_launchers(
+    command: list[str], count: int | None
+) -> None:
     assert processes_of(command, None) == count
 
 
 def operator(command: str, **spec: object) -> ZeusCommandOperator:
-    values = {"batch_sizes": [15, 32], "default_batch_size": 32, "target": "acc >= 0.9", "max_epochs": 5, **spec}
+    values = {
+        "batch_sizes": [15, 32],
+        "default_batch_size": 32,
+        "target": "acc >= 0.9",
+        "max_epochs": 5,
+        **spec,
+    }
     return ZeusCommandOperator(task_id="train", job=ZeusJob(**values), command=command)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("command", "spec"),
-    [("torchrun --nproc-per-node 2 train.py", {}), ("torchrun --nproc-per-node gpu train.py", {"gpus": 2})],
+    [
+        ("torchrun --nproc-per-node 2 train.py", {}),
+        ("torchrun --nproc-per-node gpu train.py", {"gpus": 2}),
+    ],
 )
 def test_what_cannot_be_divided_is_refused_at_parse(command: str, spec: dict[str, object]) -> None:
     with pytest.raises(JobSpecError, match=r"ZeusJob\.batch_sizes = \[15, 32\]"):
@@ -84,7 +126,10 @@ def test_what_cannot_be_divided_is_refused_at_parse(command: str, spec: dict[str
 @pytest.mark.parametrize(
     ("command", "spec"),
     [
-        ("torchrun --nproc-per-node 3 train.py", {"batch_sizes": [15, 33], "default_batch_size": 33}),
+        (
+            "torchrun --nproc-per-node 3 train.py",
+            {"batch_sizes": [15, 33], "default_batch_size": 33},
+        ),
         ("torchrun --nproc-per-node {{ params.n }} train.py", {}),
         ("torchrun --nproc-per-node 2 train.py", {"batch_sizes": "{{ params.sizes }}"}),
         ("torchrun --nproc-per-node gpu train.py", {"gpus": "{{ params.gpus }}"}),

@@ -26,14 +26,22 @@ def part(value: Any) -> str | None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [("eu-west", "eu-west"), (7, "7"), (np.int64(7), "7"), (0.5, "0.5"), (0, "0"), ("A_b.c", "A_b.c")],
+    [
+        ("eu-west", "eu-west"),
+        (7, "7"),
+        (np.int64(7), "7"),
+        (0.5, "0.5"),
+        (0, "0"),
+        ("A_b.c", "A_b.c"),
+    ],
 )
 def test_a_plain_value_ends_the_job_id_as_it_is(value: Any, said: str) -> None:
     assert part(value) == said
 
 
 @pytest.mark.parametrize(
-    "value", ["eu/west", "Île-de-France", "a b", "x\0y", "\ud800", "r" * 300, "../../etc", "{{ x }}"]
+    "value",
+    ["eu/west", "Île-de-France", "a b", "x\0y", "\ud800", "r" * 300, "../../etc", "{{ x }}"],
 )
 def test_any_other_text_is_made_safe_and_short(value: str) -> None:
     found = part(value)
@@ -82,22 +90,35 @@ def test_an_argument_that_the_function_does_not_have_is_refused_at_parse() -> No
         made(train, "regoin")
     with pytest.raises(JobSpecError, match="job_id_by = 'run'"):
         made(anything, "run")
-    assert (made(train, "region").job_id_by, made(anything, "region").job_id_by) == ("region", "region")
+    assert (made(train, "region").job_id_by, made(anything, "region").job_id_by) == (
+        "region",
+        "region",
+    )
 
 
 def test_positional_arguments_have_names_too() -> None:
     def train(run: Any, region: str, size: int) -> None: ...
 
     made = ZeusTrainOperator(
-        task_id="train", job=JOB, python_callable=train, op_args=[None, "eu"], op_kwargs={"size": 3}, job_id_by="region"
+        task_id="train",
+        job=JOB,
+        python_callable=train,
+        op_args=[None, "eu"],
+        op_kwargs={"size": 3},
+        job_id_by="region",
     )
     assert job_part(made.job_id_by, made.arguments()) == "eu"
 
 
 def test_a_command_takes_variables_of_its_environment() -> None:
-    made = ZeusCommandOperator.partial(task_id="train", job=JOB, command=["true"], job_id_by="REGION")
+    made = ZeusCommandOperator.partial(
+        task_id="train", job=JOB, command=["true"], job_id_by="REGION"
+    )
     with DAG("d", schedule=None):
-        assert made.expand(env=[{"REGION": "eu"}, {"REGION": "us"}]).partial_kwargs["job_id_by"] == "REGION"
+        assert (
+            made.expand(env=[{"REGION": "eu"}, {"REGION": "us"}]).partial_kwargs["job_id_by"]
+            == "REGION"
+        )
 
 
 class TestZeusTrial:
@@ -123,7 +144,10 @@ class TestZeusTrial:
             self.ask("size", name=["north", "south"])
 
     def test_without_a_mapped_group(self) -> None:
-        with pytest.raises(JobSpecError, match=r"job_id_by = 'name': no task group"), DAG("d", schedule=None):
+        with (
+            pytest.raises(JobSpecError, match=r"job_id_by = 'name': no task group"),
+            DAG("d", schedule=None),
+        ):
             ZeusTrial(JOB, job_id_by="name").__enter__()
 
     def test_arguments_that_are_known_only_when_it_runs(self) -> None:

@@ -32,16 +32,21 @@ def told(steps: StepsOfCommand, *starts: tuple[str, int | None]) -> Observation:
     with open(steps.environ[RESULT], "a") as file:
         for start_id, samples in starts:
             seen = Observation(samples=samples, step_kind=samples and 1)
-            print(ResultLine(kind="beat", start_id=start_id, attempt=1, observation=seen).to_json(), file=file)
+            print(
+                ResultLine(kind="beat", start_id=start_id, attempt=1, observation=seen).to_json(),
+                file=file,
+            )
     steps.look()
     return steps.observed(Observation())
 
 
 def test_what_a_start_takes_back_counts_no_longer_and_starts_have_a_bound(tmp_path: Path) -> None:
-    steps = StepsOfCommand(TUNED, str(tmp_path))
+    steps = StepsOfCommand(replace(TUNED, state_dir=str(tmp_path)))
     assert told(steps, ("a", 10), ("b", 5)).samples == 15
     assert told(steps, ("a", None)).samples == 5
-    assert told(steps, *((f"c{i}", 1) for i in range(2 * MOST_STARTS))).samples == 5 + MOST_STARTS - 2
+    assert (
+        told(steps, *((f"c{i}", 1) for i in range(2 * MOST_STARTS))).samples == 5 + MOST_STARTS - 2
+    )
     steps.close()
 
 
@@ -53,7 +58,9 @@ def test_without_a_folder_a_command_is_handed_a_short_plan_that_does_nothing(
 
     monkeypatch.setattr(measured, "TemporaryDirectory", full)
     sample = ProfileSample(batch_size=1, limit_w=100.0, samples=10, energy_j=1.0, time_s=1.0)
-    environ = StepsOfCommand(replace(TUNED, profile=(sample,) * 5000), str(tmp_path)).environ
+    environ = StepsOfCommand(
+        replace(TUNED, profile=(sample,) * 5000, state_dir=str(tmp_path))
+    ).environ
     assert len(environ[PLAN]) < 2**17, "Linux hands over no longer variable"
     monkeypatch.setenv(PLAN, environ[PLAN])
     with ZeusRun.from_env() as run:

@@ -38,9 +38,10 @@ class Log:
     """The log of a job."""
 
     def __init__(self, *trials: Any, hangs: threading.Event | None = None) -> None:
-        self.rows, self.hangs = list(trials), hangs
+        self.rows = list(trials)
+        self.hangs = hangs
 
-    def trials(self, job_id: str, *, last: int) -> Any:
+    def runs(self, dag_id: str, job_id: str, *, last: int) -> Any:
         if self.hangs:
             self.hangs.wait(60)
         return self.rows[-last:]
@@ -65,11 +66,18 @@ def run(log: Any, most_s: float = 60.0) -> RunFigures:
 
 def test_a_run_and_what_the_log_says_of_it(sent: Sent) -> None:
     send_run(run(Log(*DEFAULTS, *OWN)))
-    assert {"zeus.trials", "zeus.trial.energy_j", "zeus.trial.saving_j", "zeus.believed.cost_j"} <= set(sent.names)
+    assert {
+        "zeus.trials",
+        "zeus.trial.energy_j",
+        "zeus.trial.saving_j",
+        "zeus.believed.cost_j",
+    } <= set(sent.names)
 
 
 @pytest.mark.parametrize("name", ["AIRFLOW__METRICS__STATSD_ON", "AIRFLOW__ZEUS__ENABLED"])
-def test_where_metrics_or_zeus_are_off_nothing_is_sent(name: str, sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_metrics_or_zeus_are_off_nothing_is_sent(
+    name: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, "False")
     send_run(run(Log(*OWN)))
     assert sent.names == []
@@ -106,15 +114,28 @@ def test_stats_that_raise_fail_nothing(sent: Sent, monkeypatch: pytest.MonkeyPat
     send_run(run(None))
 
 
-def test_settings_that_cannot_be_read_fail_nothing(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_cannot_be_read_fail_nothing(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "perhaps")
     send_run(run(None))
     assert sent.names == []
 
 
 def test_without_tags_the_job_and_the_source_are_in_the_name() -> None:
-    tags = {"zeus_job": "sales.train", "dag_id": "sales", "task_id": "train", "device": "V100", "source": "rapl"}
-    metric = Metric(name="zeus.trials", value=1.0, tags={**tags, "phase": "explore", "state": "failed"}, total=True)
+    tags = {
+        "zeus_job": "sales.train",
+        "dag_id": "sales",
+        "task_id": "train",
+        "device": "V100",
+        "source": "rapl",
+    }
+    metric = Metric(
+        name="zeus.trials",
+        value=1.0,
+        tags={**tags, "phase": "explore", "state": "failed"},
+        total=True,
+    )
     assert named(metric) == "zeus.trials.sales__train.rapl.explore.failed"
 
 
@@ -124,7 +145,9 @@ def test_the_longest_name_is_one_that_statsd_takes() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "nobody.invalid"])
-def test_a_receiver_that_is_not_there_fails_nothing(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_that_is_not_there_fails_nothing(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("statsd")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as freed:
         freed.bind(("127.0.0.1", 0))

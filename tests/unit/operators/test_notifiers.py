@@ -24,7 +24,9 @@ HEARD: list[str] = []
 class Says(BaseNotifier):
     template_fields = ("text",)
 
-    def __init__(self, text: str = "{{ zeus.job }} {{ zeus.trial }} {{ zeus.sentence }}", **kwargs: Any) -> None:
+    def __init__(
+        self, text: str = "{{ zeus.job }} {{ zeus.trial }} {{ zeus.sentence }}", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.text = text
 
@@ -51,7 +53,9 @@ def test_those_of_the_configuration_come_first(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     entry = {"classpath": f"{__name__}.Says", "kwargs": {"text": "{{ zeus.kind }}"}}
-    monkeypatch.setenv("AIRFLOW__ZEUS__NOTIFIERS", json.dumps([entry, {"classpath": "no.such.Notifier"}]))
+    monkeypatch.setenv(
+        "AIRFLOW__ZEUS__NOTIFIERS", json.dumps([entry, {"classpath": "no.such.Notifier"}])
+    )
     found = notifiers_of([Says(), print])
     assert [named.name for named in found] == ["Says", "Notifier", "Says", "print"]
     send(found[0], {}, FAILED)
@@ -60,7 +64,9 @@ def test_those_of_the_configuration_come_first(
     assert "notifier Notifier did not take the event 'failing': ModuleNotFoundError" in caplog.text
 
 
-def test_an_event_names_the_run_that_showed_it_and_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_names_the_run_that_showed_it_and_its_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert FAILED["page"] == ""
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/team/")
     of_none = event_of(Event(kind=FAILING, sentence="S.", remedy="R."), RUN)
@@ -110,14 +116,16 @@ def test_an_error_of_another_kind_tells_its_class_alone_too(
     assert "hooks.example" not in caplog.text
 
 
-@pytest.mark.parametrize("text", ["x", "{}", "[1]", '[{"classpath": "x"}]', '[{"classpath": "a.B", "kwargs": []}]'])
+@pytest.mark.parametrize(
+    "text", ["x", "{}", "[1]", '[{"classpath": "x"}]', '[{"classpath": "a.B", "kwargs": []}]']
+)
 def test_an_option_that_is_wrong_names_the_form_and_no_secret(text: str) -> None:
     with pytest.raises(JobSpecError, match=r"\[zeus\] notifiers = .*give a list as"):
         configured(text)
 
 
 def test_the_templates_of_the_manual_escape_what_a_training_says() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "alerts.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "alerts.md").read_text()
     slack = page.partition('TEXT = """')[2].partition('"""')[0]
     mail = page.partition('"html_content": "')[2].partition('"')[0]
     hostile = {**FAILED, "sentence": "<!channel> & <https://evil.example|see> it's"}

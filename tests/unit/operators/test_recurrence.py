@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,8 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.mixins import ReportsCost
 from airflow_provider_zeus.operators.recurrence import Recurrence, ask_request
+from airflow_provider_zeus.power import device
+from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.open import open_store
 
@@ -34,7 +37,12 @@ JOB = ZeusJob(
 class NoXCom:
     """A task instance whose API is gone when it wants to push."""
 
-    id, dag_id, task_id, run_id, try_number, map_index = "ti-1", "d", "train", "r1", 1, -1
+    id = "ti-1"
+    dag_id = "d"
+    task_id = "train"
+    run_id = "r1"
+    try_number = 1
+    map_index = -1
 
     def xcom_push(self, **_: Any) -> None:
         raise ConnectionError("the api-server is gone")
@@ -63,7 +71,10 @@ def report(recurrence: Recurrence) -> None:
 
 
 def test_a_failing_xcom_fails_no_training(
-    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    airflow_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
@@ -110,7 +121,8 @@ def test_a_device_that_was_opened_is_closed_whatever_fails_before_the_training(
 
     begin = SimulatedGpu.__init__
     monkeypatch.setattr(SimulatedGpu, "__init__", keep)
-    monkeypatch.setattr(SimulatedGpu, "close", lambda gpu: closed.append(gpu))  # a method: it is bound to the GPU
+    # a method: it is bound to the GPU
+    monkeypatch.setattr(SimulatedGpu, "close", lambda gpu: closed.append(gpu))
     monkeypatch.setattr(f"airflow_provider_zeus.operators.recurrence.{fails}", lost)
     with pytest.raises(RuntimeError, match="something of ours"):
         Recurrence.open(JOB, context(), conn_id="zeus_default")
@@ -147,7 +159,8 @@ def test_the_data_slice_is_the_jobs_else_the_partition_else_the_end_of_the_inter
 
 
 def test_the_schedule_says_how_many_runs_are_left_where_the_job_does_not() -> None:
-    start, day = datetime(2026, 2, 1, tzinfo=UTC), timedelta(days=1)
+    start = datetime(2026, 2, 1, tzinfo=UTC)
+    day = timedelta(days=1)
     with DAG("short", schedule=day, start_date=start, end_date=start + 9 * day) as dag:
         task = EmptyOperator(task_id="train")
     known = context(task=task, dag=dag, data_interval_end=start + 2 * day)
@@ -156,11 +169,21 @@ def test_the_schedule_says_how_many_runs_are_left_where_the_job_does_not() -> No
 
 
 def test_map_indexes_that_share_a_job_are_told_once_how_to_part(
-    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    airflow_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
 
-    def opened(ti_id: str, map_index: int, *, job: ZeusJob = JOB, run_id: str = "r1", part: str | None = None) -> int:
+    def opened(
+        ti_id: str,
+        map_index: int,
+        *,
+        job: ZeusJob = JOB,
+        run_id: str = "r1",
+        part: str | None = None,
+    ) -> int:
         """How often this map index was told so."""
         caplog.clear()
         names = {"id": ti_id, "map_index": map_index, "run_id": run_id}
@@ -173,9 +196,52 @@ def test_map_indexes_that_share_a_job_are_told_once_how_to_part(
     assert opened("b", 1) == 1
     assert "map indexes 0, 1 share the job d.train" in caplog.text
     assert opened("c", 2, part="eu") == 0, "a job of its own"
-    assert opened("d", 3, job=replace(JOB, job_id="by-3")) == 0, "a template that renders per map index"
+    assert opened("d", 3, job=replace(JOB, job_id="by-3")) == 0, (
+        "a template that renders per map index"
+    )
     assert opened("e", -1, run_id="r2") == 0, "not mapped"
     assert opened("f", 0, run_id="r3") == 0, "one map index a run is one training"
+
+
+def test_that_nothing_measures_energy_is_told_at_length_when_it_is_new(
+    airflow_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    caplog.set_level(logging.INFO)
+    host = {"cpu": "host A", "why": "no driver"}
+    monkeypatch.setattr(device, "cpu_model", lambda: host["cpu"])
+    monkeypatch.setattr(
+        "airflow_provider_zeus.operators.recurrence.device_of",
+        lambda *_, **__: NoneDevice(why=host["why"]),
+    )
+
+    def told(number: int, *, trains: bool = True) -> list[str]:
+        """What the log of a run says of its energy."""
+        caplog.clear()
+        names = {"id": f"ti-{number}", "run_id": f"r{number}"}
+        ti = type("Task", (NoXCom,), names)()
+        recurrence = Recurrence.open(JOB, context(ti=ti), conn_id="zeus_default")
+        if trains:
+            recurrence.run().train(loop)
+        recurrence.close_device()
+        said = [record.getMessage() for record in caplog.records]
+        return [each for each in said if "on time alone" in each]
+
+    short = ["Zeus tunes the batch size on time alone, as in the run before."]
+    at_length = ["Zeus tunes the batch size on time alone: no driver"]
+    assert told(1) == at_length, "the job's first run"
+    assert told(2) == short
+    assert told(3, trains=False) == short
+    assert told(4) == short, "the run before did not report its device, the one before that did"
+    host["why"] = "the driver is too old"
+    assert told(5) == ["Zeus tunes the batch size on time alone: the driver is too old"]
+    assert told(6) == short
+    host["cpu"] = "host B"
+    assert told(7) == ["Zeus tunes the batch size on time alone: the driver is too old"]
+    assert told(8) == short
 
 
 def test_an_unknown_simulated_device_is_named_before_any_trial(

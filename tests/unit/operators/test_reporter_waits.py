@@ -14,8 +14,20 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State, Trial, TrialKey
-from airflow_provider_zeus.operators.result_reporter import RUN_S, STOPPED_S, ResultReporter, stops_the_task
+from airflow_provider_zeus.model.trial import (
+    Observation,
+    PowerPoint,
+    ProfileSample,
+    State,
+    Trial,
+    TrialKey,
+)
+from airflow_provider_zeus.operators.result_reporter import (
+    RUN_S,
+    STOPPED_S,
+    ResultReporter,
+    stops_the_task,
+)
 from airflow_provider_zeus.operators.result_writer import QueuedLine
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
@@ -80,7 +92,12 @@ def reporter_of(
     store: Hangs | None, first: Trial, folder: Path, port: DictPort | None = None, **options: Any
 ) -> ResultReporter:
     return ResultReporter(
-        cast(Any, store), port or DictPort(), first, lease_s=90, state_dir=folder / "state", **options
+        cast(Any, store),
+        port or DictPort(),
+        first,
+        lease_s=90,
+        state_dir=folder / "state",
+        **options,
     )
 
 
@@ -91,11 +108,15 @@ def beat(first: Trial, n: int, **fields: Any) -> ResultLine:
     point = PowerPoint(t_s=float(n), power_w=100.0, limit_w=200.0, phase="profile")
     observation = seen(size, energy_j=100.0 * n, epochs=float(n))
     news: dict[str, Any] = {"observation": observation, "profile": (sample,), "points": (point,)}
-    return ResultLine(**{"kind": "beat", "start_id": "s", "attempt": first.key.attempt, **news, **fields})
+    return ResultLine(
+        **{"kind": "beat", "start_id": "s", "attempt": first.key.attempt, **news, **fields}
+    )
 
 
 def end(first: Trial, n: int = 9, **fields: Any) -> ResultLine:
-    return beat(first, n, **{"kind": "end", "state": State.CONVERGED, "profile": (), "points": (), **fields})
+    return beat(
+        first, n, **{"kind": "end", "state": State.CONVERGED, "profile": (), "points": (), **fields}
+    )
 
 
 def profiled(store: Store, first: Trial) -> tuple[int, list[float]]:
@@ -115,7 +136,9 @@ def taking_s(call: Callable[[], object]) -> float:
 # --- waiting
 
 
-def test_no_beat_waits_and_none_is_lost(store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path) -> None:
+def test_no_beat_waits_and_none_is_lost(
+    store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path
+) -> None:
     reporter = reporter_of(hangs, first, tmp_path)
     for n in range(1, 6):
         reporter(beat(first, n))
@@ -135,19 +158,26 @@ def test_an_end_waits_for_half_of_what_is_left_then_it_is_remembered(
     reporter(beat(first, 2))
     reporter(end(first))
     assert reporter._left_s < 0.5
-    assert reporter.cost_xcom()["attempts"][0]["untold"] == f"Variable zeus-untold:{first.key.ti_id}:1"
+    assert (
+        reporter.cost_xcom()["attempts"][0]["untold"] == f"Variable zeus-untold:{first.key.ti_id}:1"
+    )
     hangs.over.set()
     settled(reporter)  # now the store has it too
     assert drain(store, port, JOB_ID) == 1
-    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (State.CONVERGED, (20, [1.0, 2.0]))
+    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (
+        State.CONVERGED,
+        (20, [1.0, 2.0]),
+    )
 
 
 class Away:
     """A store that cannot be reached until a moment of a clock that the test drives; pauses advance it."""
 
     def __init__(self, store: Store, until_s: float) -> None:
-        self.store, self.until_s = store, until_s
-        self.now_s, self.asked = 0.0, 0
+        self.store = store
+        self.until_s = until_s
+        self.now_s = 0.0
+        self.asked = 0
 
     def sleep(self, pause_s: float) -> None:
         self.now_s += pause_s
@@ -160,12 +190,15 @@ class Away:
 
 
 @pytest.mark.parametrize(
-    ("job", "away_s", "left_s"), [(MEASURED, 22.0, RUN_S), (MEASURED, 6.0, 14.0), (JOB, 12.0, RUN_S)]
+    ("job", "away_s", "left_s"),
+    [(MEASURED, 22.0, RUN_S), (MEASURED, 6.0, 14.0), (JOB, 12.0, RUN_S)],
 )
 def test_an_end_is_tried_again_while_the_store_is_away(
     store: SqlStore, tmp_path: Path, job: ZeusJob, away_s: float, left_s: float
 ) -> None:
-    first, port, away = store.ask(request(1, job=job)).trial, DictPort(), Away(store, away_s)
+    first = store.ask(request(1, job=job)).trial
+    port = DictPort()
+    away = Away(store, away_s)
     options: dict[str, Any] = {"left_s": left_s, "clock": lambda: away.now_s, "sleep": away.sleep}
     reporter = reporter_of(cast(Any, away), first, tmp_path, port, **options)
     reporter(end(first))
@@ -176,8 +209,12 @@ def test_an_end_is_tried_again_while_the_store_is_away(
 def test_a_store_that_stays_away_costs_a_measured_task_its_budget_and_the_end_is_kept(
     store: SqlStore, tmp_path: Path
 ) -> None:
-    first, port, away = store.ask(request(1, job=MEASURED)).trial, DictPort(), Away(store, 1e9)
-    reporter = reporter_of(cast(Any, away), first, tmp_path, port, clock=lambda: away.now_s, sleep=away.sleep)
+    first = store.ask(request(1, job=MEASURED)).trial
+    port = DictPort()
+    away = Away(store, 1e9)
+    reporter = reporter_of(
+        cast(Any, away), first, tmp_path, port, clock=lambda: away.now_s, sleep=away.sleep
+    )
     reporter(end(first))
     assert away.now_s <= RUN_S
     assert away.asked > 10
@@ -190,12 +227,18 @@ def test_an_error_that_does_not_pass_is_not_tried_again(store: SqlStore, tmp_pat
             self.asked += 1
             raise StoreError("Another schema.")
 
-    first, port, away = store.ask(request(1, job=MEASURED)).trial, DictPort(), Refuses(store, 0.0)
-    reporter_of(cast(Any, away), first, tmp_path, port, clock=lambda: away.now_s, sleep=away.sleep)(end(first))
+    first = store.ask(request(1, job=MEASURED)).trial
+    port = DictPort()
+    away = Refuses(store, 0.0)
+    reporter_of(cast(Any, away), first, tmp_path, port, clock=lambda: away.now_s, sleep=away.sleep)(
+        end(first)
+    )
     assert (away.asked, away.now_s, len(port.data)) == (1, 0.0, 1)
 
 
-def test_all_ends_of_a_run_wait_no_longer_than_its_budget(hangs: Hangs, first: Trial, tmp_path: Path) -> None:
+def test_all_ends_of_a_run_wait_no_longer_than_its_budget(
+    hangs: Hangs, first: Trial, tmp_path: Path
+) -> None:
     over = hangs.over
     reporter = reporter_of(hangs, first, tmp_path, HangingPort(over), left_s=1.0)
 
@@ -245,11 +288,15 @@ def test_a_stopped_task_keeps_its_end_in_a_file_at_once(
         (None, False),
     ],
 )
-def test_what_is_on_its_way_out_says_whether_the_task_is_stopped(error: BaseException | None, stops: bool) -> None:
+def test_what_is_on_its_way_out_says_whether_the_task_is_stopped(
+    error: BaseException | None, stops: bool
+) -> None:
     assert stops_the_task(error) is stops
 
 
-def test_an_end_on_the_way_out_of_a_time_limit_is_not_waited_for(hangs: Hangs, first: Trial, tmp_path: Path) -> None:
+def test_an_end_on_the_way_out_of_a_time_limit_is_not_waited_for(
+    hangs: Hangs, first: Trial, tmp_path: Path
+) -> None:
     class TimeLimit(BaseException):
         pass
 
@@ -290,7 +337,10 @@ def test_without_a_thread_the_store_is_asked_here(
     reporter = reporter_of(cast(Any, store), first, tmp_path)
     reporter(beat(first, 1))
     reporter(end(first))
-    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (State.CONVERGED, (10, [1.0]))
+    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (
+        State.CONVERGED,
+        (10, [1.0]),
+    )
 
 
 # --- answers that are lost
@@ -319,19 +369,25 @@ def test_it_counts_once_where_the_end_is_told_by_the_next_run(
     reporter(beat(first, 1))  # under way when the end is remembered
     reporter(end(first))
     assert len(port.data) == 1
-    hangs.store, kept = cast(Any, Only(store, "heartbeat")), port  # the beat is stored, the end is not
+    # the beat is stored, the end is not
+    hangs.store = cast(Any, Only(store, "heartbeat"))
+    kept = port
     hangs.over.set()
     settled(reporter)
     assert profiled(store, first) == (10, [1.0])
     assert drain(store, kept, JOB_ID) == 1
-    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (State.CONVERGED, (10, [1.0]))
+    assert (store.trials(JOB_ID)[-1].state, profiled(store, first)) == (
+        State.CONVERGED,
+        (10, [1.0]),
+    )
 
 
 class Only:
     """A store that takes one kind of call."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name = store, name
+        self._store = store
+        self._name = name
 
     def __getattr__(self, name: str) -> Any:
         if name != self._name:
@@ -339,7 +395,9 @@ class Only:
         return getattr(self._store, name)
 
 
-def test_news_with_the_sums_of_the_beat_before_wait_for_others(store: SqlStore, first: Trial, tmp_path: Path) -> None:
+def test_news_with_the_sums_of_the_beat_before_wait_for_others(
+    store: SqlStore, first: Trial, tmp_path: Path
+) -> None:
     """Else it is unknown whether they are stored."""
     reporter = reporter_of(cast(Any, store), first, tmp_path)
     for n in (1, 2):
@@ -354,9 +412,12 @@ def test_news_with_the_sums_of_the_beat_before_wait_for_others(store: SqlStore, 
 # --- a run that began without its store
 
 
-def test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through(store: SqlStore, tmp_path: Path) -> None:
+def test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through(
+    store: SqlStore, tmp_path: Path
+) -> None:
     run(store, 0)
-    alone, tries = began_alone(1, opened_at=500.0), []
+    alone = began_alone(1, opened_at=500.0)
+    tries = []
 
     def reopen() -> Store:
         tries.append(1)
@@ -379,10 +440,13 @@ def test_a_run_that_began_alone_is_adopted_at_the_first_beat_that_gets_through(s
     assert reporter.cost_xcom()["attempts"][0]["untold"] is None
 
 
-def test_the_store_is_opened_again_after_pauses_that_grow_but_at_an_end_at_once(tmp_path: Path) -> None:
+def test_the_store_is_opened_again_after_pauses_that_grow_but_at_an_end_at_once(
+    tmp_path: Path,
+) -> None:
     from airflow_provider_zeus.operators.result_writer import ResultWriter
 
-    now_s, tries = 0.0, []
+    now_s = 0.0
+    tries = []
 
     def reopen() -> Store:
         tries.append(now_s)

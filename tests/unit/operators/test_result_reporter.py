@@ -43,11 +43,19 @@ def store(tmp_path: Path, empty_log: Path) -> SqlStore:
 def end(attempt: int, state: State, **changes: object) -> ResultLine:
     observation = seen(32, **changes)
     return ResultLine(
-        kind="end", start_id="s", attempt=attempt, batch_size=32, state=state, reason=None, observation=observation
+        kind="end",
+        start_id="s",
+        attempt=attempt,
+        batch_size=32,
+        state=state,
+        reason=None,
+        observation=observation,
     )
 
 
-def reporter_of(store: SqlStore | None, port: DictPort, first: Trial, folder: Path) -> ResultReporter:
+def reporter_of(
+    store: SqlStore | None, port: DictPort, first: Trial, folder: Path
+) -> ResultReporter:
     return ResultReporter(store, port, first, lease_s=90, state_dir=folder)
 
 
@@ -71,8 +79,14 @@ def test_each_attempt_gets_its_row_and_its_result(store: SqlStore, tmp_path: Pat
     reporter(ResultLine(kind="start", start_id="s"))
     reporter(ResultLine(kind="attempt", start_id="s", attempt=1, batch_size=first.batch_size))
     settled(reporter)
-    assert store.trials(JOB_ID)[-1].observation == Observation(start_id="s"), "a death before the first beat counts"
-    reporter(ResultLine(kind="beat", start_id="s", attempt=1, observation=Observation(epochs=1.0, energy_j=5.0)))
+    assert store.trials(JOB_ID)[-1].observation == Observation(start_id="s"), (
+        "a death before the first beat counts"
+    )
+    reporter(
+        ResultLine(
+            kind="beat", start_id="s", attempt=1, observation=Observation(epochs=1.0, energy_j=5.0)
+        )
+    )
     settled(reporter)
     assert store.trials(JOB_ID)[-1].observation.energy_j == 5.0
     reporter(end(1, State.GIVEN_UP))
@@ -102,24 +116,52 @@ def test_why_an_hour_has_no_price_is_masked(store: SqlStore, tmp_path: Path) -> 
 
     first = two_attempts(store)
     reporter = reporter_of(store, DictPort(), first, tmp_path)
-    reporter.prices = HourPrices(began_s=first.opened_at, read=read)
+    reporter.prices = HourPrices(began_s=first.opened_at, reader=read)
     reporter(end(1, State.CONVERGED))
     (attempt,) = reporter.cost_xcom()["attempts"]
     assert attempt["reasons"]["price_per_kwh"] == "no zone *** of price"
 
 
-def test_what_the_store_refuses_lies_in_a_variable_until_it_is_told(store: SqlStore, tmp_path: Path) -> None:
-    first, port = two_attempts(store), DictPort()
+def test_what_the_store_refuses_lies_in_a_variable_until_it_is_told(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    first = two_attempts(store)
+    port = DictPort()
     alone = reporter_of(None, port, replace(first, number=0, key=TrialKey("ti-alone")), tmp_path)
     alone(end(1, State.CONVERGED, energy_j=77.0))
     assert alone.cost_xcom()["attempts"][0]["untold"] == "Variable zeus-untold:ti-alone:1"
     assert drain(store, port, JOB_ID) == 1
-    assert [t.observation.energy_j for t in store.trials(JOB_ID) if t.key.ti_id == "ti-alone"] == [77.0]
+    assert [t.observation.energy_j for t in store.trials(JOB_ID) if t.key.ti_id == "ti-alone"] == [
+        77.0
+    ]
     assert drain(store, port, JOB_ID) == 0
 
 
+@pytest.mark.parametrize("down", [False, True], ids=["in Variables", "in files"])
+def test_each_start_of_a_plan_keeps_its_own_end_of_an_attempt(
+    store: SqlStore, tmp_path: Path, down: bool
+) -> None:
+    first = two_attempts(store)
+    port = DictPort()
+    port.down = down
+    state = tmp_path / "state"
+    alone = reporter_of(None, port, replace(first, number=0, key=TrialKey("ti-alone")), state)
+    for n in range(3):
+        alone(replace(end(1, State.FAILED, energy_j=float(n)), start_id=f"s{n}"))
+    port.down = False
+    assert drain(store, port, JOB_ID, state_dir=state) == 3
+    mine = [t for t in store.trials(JOB_ID) if t.key.ti_id == "ti-alone"]
+    assert {(t.observation.start_id, t.observation.energy_j) for t in mine} == {
+        ("s0", 0.0),
+        ("s1", 1.0),
+        ("s2", 2.0),
+    }
+    assert drain(store, port, JOB_ID, state_dir=state) == 0
+
+
 def test_without_variables_it_lies_in_a_file(store: SqlStore, tmp_path: Path) -> None:
-    first, port = two_attempts(store), DictPort()
+    first = two_attempts(store)
+    port = DictPort()
     port.down = True
     alone = reporter_of(None, port, replace(first, key=TrialKey("ti-alone")), tmp_path / "state")
     alone(end(1, State.CONVERGED))
@@ -133,7 +175,8 @@ def test_without_variables_it_lies_in_a_file(store: SqlStore, tmp_path: Path) ->
 def test_with_nowhere_to_go_it_is_said_and_nothing_is_raised(
     store: SqlStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, port = two_attempts(store), DictPort()
+    first = two_attempts(store)
+    port = DictPort()
     port.down = True
     (tmp_path / "taken").write_text("a file where the folder should be")
     alone = reporter_of(None, port, first, tmp_path / "taken")
@@ -159,7 +202,15 @@ def test_a_total_with_a_gap_is_none(store: SqlStore, tmp_path: Path) -> None:
     ("first_seen", "cost"),
     [
         ({"energy_j": 5000.0, "energy_source": "estimate"}, None),
-        ({"energy_j": None, "energy_source": None, "max_power_w": None, "reasons": {"energy_j": "no source"}}, None),
+        (
+            {
+                "energy_j": None,
+                "energy_source": None,
+                "max_power_w": None,
+                "reasons": {"energy_j": "no source"},
+            },
+            None,
+        ),
     ],
     ids=["another source", "seconds beside joules"],
 )
@@ -191,7 +242,8 @@ class Flaky:
     """A store that can be down."""
 
     def __init__(self, store: Store) -> None:
-        self.store, self.down = store, False
+        self.store = store
+        self.down = False
 
     def __getattr__(self, name: str) -> Any:
         if self.down:
@@ -208,12 +260,15 @@ class Live:
         self.notes = {"data_wait": 0.1}
 
     def take_unsent(self) -> Any:
-        news, self.news = self.news, ((), ())
+        news = self.news
+        self.news = ((), ())
         return news
 
 
 def flaky_kit(store: SqlStore, folder: Path) -> tuple[Flaky, DictPort, Trial, ResultSender]:
-    first, flaky, port = two_attempts(store), Flaky(store), DictPort()
+    first = two_attempts(store)
+    flaky = Flaky(store)
+    port = DictPort()
     return flaky, port, first, ResultSender(reporter_of(cast(SqlStore, flaky), port, first, folder))
 
 
@@ -223,7 +278,9 @@ def news_of(trial: Trial, number: int, t_s: float) -> Any:
     return (sample,), (PowerPoint(t_s=t_s, power_w=100.0, limit_w=200.0, phase="profile"),)
 
 
-def test_news_of_a_beat_while_the_store_is_down_come_with_a_later_one(store: SqlStore, tmp_path: Path) -> None:
+def test_news_of_a_beat_while_the_store_is_down_come_with_a_later_one(
+    store: SqlStore, tmp_path: Path
+) -> None:
     flaky, _, first, sender = flaky_kit(store, tmp_path)
     live: Any = Live(1, first)
     sender.send("attempt", live)
@@ -236,7 +293,9 @@ def test_news_of_a_beat_while_the_store_is_down_come_with_a_later_one(store: Sql
     assert [s.samples for s in store.ask(request(3)).profile] == [30]
 
 
-def test_an_end_does_not_wait_behind_a_beat_and_is_remembered_with_its_news(store: SqlStore, tmp_path: Path) -> None:
+def test_an_end_does_not_wait_behind_a_beat_and_is_remembered_with_its_news(
+    store: SqlStore, tmp_path: Path
+) -> None:
     flaky, port, first, sender = flaky_kit(store, tmp_path)
     one: Any = Live(1, first)
     two: Any = Live(2, first)
@@ -257,11 +316,15 @@ def test_an_end_does_not_wait_behind_a_beat_and_is_remembered_with_its_news(stor
     sender.send("final", attempt=2)
     assert drain(store, port, JOB_ID) == 1
     assert [t.state for t in store.trials(JOB_ID)[1:]] == [State.GIVEN_UP, State.CONVERGED]
-    assert {s.batch_size: s.samples for s in store.ask(request(3)).profile} == {first.batch_size: 10, 32: 10}
+    assert {s.batch_size: s.samples for s in store.ask(request(3)).profile} == {
+        first.batch_size: 10,
+        32: 10,
+    }
 
 
 def test_a_training_without_a_store_keeps_no_beats(store: SqlStore, tmp_path: Path) -> None:
-    first, port = two_attempts(store), DictPort()
+    first = two_attempts(store)
+    port = DictPort()
     sender = ResultSender(reporter_of(None, port, first, tmp_path))
     live: Any = Live(1, first)
     sender.send("attempt", live)
@@ -269,7 +332,9 @@ def test_a_training_without_a_store_keeps_no_beats(store: SqlStore, tmp_path: Pa
     assert sender._waiting == []
 
 
-def test_a_second_attempt_that_the_store_never_saw_is_told_later(store: SqlStore, tmp_path: Path) -> None:
+def test_a_second_attempt_that_the_store_never_saw_is_told_later(
+    store: SqlStore, tmp_path: Path
+) -> None:
     flaky, port, first, sender = flaky_kit(store, tmp_path)
     one: Any = Live(1, first)
     two: Any = Live(2, first)
@@ -282,25 +347,38 @@ def test_a_second_attempt_that_the_store_never_saw_is_told_later(store: SqlStore
     assert drain(store, port, JOB_ID) == 1
     assert drain(store, port, JOB_ID) == 0
     second = store.trials(JOB_ID)[-1]
-    assert (second.batch_size, second.state, second.observation.energy_j) == (32, State.CONVERGED, 44.0)
+    assert (second.batch_size, second.state, second.observation.energy_j) == (
+        32,
+        State.CONVERGED,
+        44.0,
+    )
 
 
-def a_start(store: SqlStore, port: DictPort, first: Trial, folder: Path, start_id: str) -> Callable[..., None]:
+def a_start(
+    store: SqlStore, port: DictPort, first: Trial, folder: Path, start_id: str
+) -> Callable[..., None]:
     """Sends lines of one start of the plan that ``first`` opens."""
     reporter = reporter_of(store, port, first, folder)
 
     def send(kind: Kind, nth: int, state: State | None = None) -> None:
         observation = None if kind == "attempt" else seen(32, start_id=start_id)
         attempt = first.key.attempt + nth
-        reporter(ResultLine(kind=kind, start_id=start_id, attempt=attempt, state=state, observation=observation))
+        reporter(
+            ResultLine(
+                kind=kind, start_id=start_id, attempt=attempt, state=state, observation=observation
+            )
+        )
         settled(reporter)
 
     return send
 
 
 @pytest.mark.parametrize("a_lives", [False, True])
-def test_both_starts_of_a_redelivered_task_are_in_the_log(store: SqlStore, tmp_path: Path, a_lives: bool) -> None:
-    first, port = two_attempts(store), DictPort()
+def test_both_starts_of_a_redelivered_task_are_in_the_log(
+    store: SqlStore, tmp_path: Path, a_lives: bool
+) -> None:
+    first = two_attempts(store)
+    port = DictPort()
     a = a_start(store, port, first, tmp_path, "a")
     a("attempt", 0)
     a("beat", 0)
@@ -316,12 +394,19 @@ def test_both_starts_of_a_redelivered_task_are_in_the_log(store: SqlStore, tmp_p
     mine = [t for t in store.trials(JOB_ID) if t.key.ti_id == first.key.ti_id]
     of_a = [State.GIVEN_UP, State.CONVERGED] if a_lives else [State.ABANDONED]
     assert [t.state for t in mine if t.observation.start_id == "a"] == of_a
-    assert [t.state for t in mine if t.observation.start_id == "b"] == [State.GIVEN_UP, State.CONVERGED]
+    assert [t.state for t in mine if t.observation.start_id == "b"] == [
+        State.GIVEN_UP,
+        State.CONVERGED,
+    ]
     assert port.data == {}
 
 
-def test_the_untold_end_of_a_start_whose_key_was_taken_gets_a_row_of_its_own(store: SqlStore, tmp_path: Path) -> None:
-    first, port, flaky = two_attempts(store), DictPort(), Flaky(store)
+def test_the_untold_end_of_a_start_whose_key_was_taken_gets_a_row_of_its_own(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    first = two_attempts(store)
+    port = DictPort()
+    flaky = Flaky(store)
     a = a_start(cast(SqlStore, flaky), port, first, tmp_path, "a")
     a("beat", 0)
     b = a_start(store, port, store.ask(request(2)).trial, tmp_path, "b")
@@ -347,11 +432,14 @@ def test_the_untold_end_of_a_start_whose_key_was_taken_gets_a_row_of_its_own(sto
 
 
 def beat(start_id: str, attempt: int, **changes: object) -> ResultLine:
-    return ResultLine(kind="beat", start_id=start_id, attempt=attempt, observation=seen(32, **changes))
+    return ResultLine(
+        kind="beat", start_id=start_id, attempt=attempt, observation=seen(32, **changes)
+    )
 
 
 def test_a_trial_that_a_new_log_does_not_hold_is_written_there(tmp_path: Path) -> None:
-    url, path = f"sqlite:///{tmp_path / 'zeus.db'}", tmp_path / "zeus.db"
+    url = f"sqlite:///{tmp_path / 'zeus.db'}"
+    path = tmp_path / "zeus.db"
     store = SqlStore(url, create=True)
     first = two_attempts(store)
     reporter = reporter_of(store, DictPort(), first, tmp_path)
@@ -374,7 +462,8 @@ def test_a_trial_that_a_new_log_does_not_hold_is_written_there(tmp_path: Path) -
 
 
 def test_a_cost_whose_log_is_gone_waits_and_goes_into_the_new_one(tmp_path: Path) -> None:
-    url, port = f"sqlite:///{tmp_path / 'zeus.db'}", DictPort()
+    url = f"sqlite:///{tmp_path / 'zeus.db'}"
+    port = DictPort()
     store = SqlStore(url, create=True)
     first = two_attempts(store)
     reporter = reporter_of(store, port, first, tmp_path)
@@ -383,7 +472,9 @@ def test_a_cost_whose_log_is_gone_waits_and_goes_into_the_new_one(tmp_path: Path
     assert reporter.cost_xcom()["attempts"][0]["untold"] == "Variable zeus-untold:ti-2:1"
     new = SqlStore(url, create=True)
     assert drain(new, port, JOB_ID) == 1
-    assert [(t.state, t.observation.energy_j) for t in new.trials(JOB_ID)] == [(State.CONVERGED, 9.0)]
+    assert [(t.state, t.observation.energy_j) for t in new.trials(JOB_ID)] == [
+        (State.CONVERGED, 9.0)
+    ]
 
 
 @pytest.mark.parametrize("by_hand", [True, False])

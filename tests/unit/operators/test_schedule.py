@@ -15,17 +15,21 @@ from pendulum import instance
 
 from airflow_provider_zeus.operators.schedule import interval_s, runs_left
 
-START, DAY = datetime(2026, 3, 20, tzinfo=UTC), timedelta(days=1)
+START = datetime(2026, 3, 20, tzinfo=UTC)
+DAY = timedelta(days=1)
 
 
 def planned(dag: DAG) -> list[DagRunInfo]:
     """All runs that Airflow plans from the start of the DAG to its end."""
-    timetable, runs = coerce_to_core_timetable(dag.timetable), list[DagRunInfo]()
+    timetable = coerce_to_core_timetable(dag.timetable)
+    runs = list[DagRunInfo]()
     latest = None if dag.end_date is None else instance(dag.end_date)
     restriction = TimeRestriction(earliest=instance(START), latest=latest, catchup=True)
     while len(runs) <= 101:
         last = runs[-1].data_interval if runs else None
-        following = timetable.next_dagrun_info(last_automated_data_interval=last, restriction=restriction)
+        following = timetable.next_dagrun_info(
+            last_automated_data_interval=last, restriction=restriction
+        )
         if following is None:
             break
         runs.append(following)
@@ -58,7 +62,8 @@ def left(dag: DAG, run: DagRunInfo) -> int | None:
         "30 2 * * mon-fri",
         DAY,
         timedelta(hours=36),
-        CronTriggerTimetable("0 3 * * *", timezone="Europe/Berlin"),  # the clocks change on 29 March
+        # the clocks change on 29 March
+        CronTriggerTimetable("0 3 * * *", timezone="Europe/Berlin"),
         CronTriggerTimetable("0 3 * * *", timezone="UTC", interval=DAY),
         CronDataIntervalTimetable("0 3 * * *", timezone="UTC"),
         DeltaTriggerTimetable(DAY, interval=timedelta(hours=6)),

@@ -31,7 +31,10 @@ def operator(kind: Any = ZeusTrainOperator, **job: Any) -> Any:
 def context() -> dict[str, Any]:
     pushed: dict[str, Any] = {}
     ti = SimpleNamespace(
-        dag_id="d", task_id="train", xcom_push=lambda key, value: pushed.update({key: value}), pushed=pushed
+        dag_id="d",
+        task_id="train",
+        xcom_push=lambda key, value: pushed.update({key: value}),
+        pushed=pushed,
     )
     return {"ti": ti}
 
@@ -44,7 +47,11 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[PlannedWait | None], Non
 def in_s(seconds: float) -> PlannedWait:
     now_s = time.time()
     return PlannedWait(
-        signal="carbon", why="It waits.", until_s=now_s + seconds, latest_s=now_s + 2 * seconds, duration_s=60.0
+        signal="carbon",
+        why="It waits.",
+        until_s=now_s + seconds,
+        latest_s=now_s + 2 * seconds,
+        duration_s=60.0,
     )
 
 
@@ -52,10 +59,14 @@ def test_a_long_wait_is_deferred_and_said_before(context: Any, waits: Any) -> No
     wait = in_s(3600.0)
     waits(wait)
     with pytest.raises(TaskDeferred) as deferred:
-        operator().wait_for_start(context, part=None)
+        operator().wait_for_start(context)
     trigger = deferred.value.trigger
     assert isinstance(trigger, ZeusStartTrigger)
-    assert (trigger.start_s, trigger.latest_s, trigger.duration_s) == (wait.until_s, wait.latest_s, 60.0)
+    assert (trigger.start_s, trigger.latest_s, trigger.duration_s) == (
+        wait.until_s,
+        wait.latest_s,
+        60.0,
+    )
     assert deferred.value.method_name == "resume"
     assert deferred.value.timeout is not None
     assert deferred.value.timeout.total_seconds() == pytest.approx(7200 + 900, abs=60)
@@ -67,7 +78,7 @@ def test_a_short_wait_is_slept(context: Any, waits: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(mixins, "time", SimpleNamespace(time=time.time, sleep=slept.append))
     waits(in_s(100.0))
     one = operator()
-    one.wait_for_start(context, part=None)
+    one.wait_for_start(context)
     assert slept == [pytest.approx(100.0, abs=30)]
     assert one.waited_since_s == pytest.approx(time.time(), abs=60), "what it saved is known later"
 
@@ -76,15 +87,17 @@ def test_a_short_wait_is_slept(context: Any, waits: Any, monkeypatch: pytest.Mon
 def test_what_does_not_wait_goes_on(context: Any, waits: Any, wait: PlannedWait | None) -> None:
     waits(wait)
     one = operator()
-    one.wait_for_start(context, part=None)
+    one.wait_for_start(context)
     assert ("zeus_wait" in context["ti"].pushed) == (wait is not None)
     assert one.waited_since_s is None
 
 
-def test_a_job_that_never_waits_asks_for_nothing(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_never_waits_asks_for_nothing(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(schedule, "planned_wait")
     plain = {"batch_sizes": [32], "default_batch_size": 32, "target": "acc >= 1", "max_epochs": 3}
-    operator(**plain).wait_for_start(context, part=None)
+    operator(**plain).wait_for_start(context)
 
 
 def test_an_xcom_that_cannot_be_pushed_changes_nothing(context: Any, waits: Any) -> None:
@@ -94,7 +107,7 @@ def test_an_xcom_that_cannot_be_pushed_changes_nothing(context: Any, waits: Any)
     context["ti"].xcom_push = fails
     waits(in_s(3600.0))
     with pytest.raises(TaskDeferred):
-        operator().wait_for_start(context, part=None)
+        operator().wait_for_start(context)
 
 
 @pytest.mark.parametrize("kind", [ZeusTrainOperator, ZeusDecoratedOperator])
@@ -105,8 +118,13 @@ def test_it_trains_after_the_wait_and_where_the_wait_has_failed(
     assert one.resume_execution("resume", {"event": {"start_s": 1.0}}, context) == {"trained": True}
     assert not caplog.messages
     with caplog.at_level(logging.WARNING):
-        assert one.resume_execution("__fail__", {"error": "Trigger failure"}, context) == {"trained": True}
-    assert "the wait for a cheaper start failed (Trigger failure). The training begins now." in caplog.text
+        assert one.resume_execution("__fail__", {"error": "Trigger failure"}, context) == {
+            "trained": True
+        }
+    assert (
+        "the wait for a cheaper start failed (Trigger failure). The training begins now."
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("kind", [ZeusTrainOperator, ZeusDecoratedOperator])

@@ -30,7 +30,12 @@ def line(kind: Kind, attempt: int | None = None, **fields: Any) -> ResultLine:
 
 
 def end(attempt: int | None, state: State, energy_j: float = 7.0) -> ResultLine:
-    return line("end", attempt, state=state, observation=Observation(energy_j=energy_j, time_s=1.0, epochs=1.0))
+    return line(
+        "end",
+        attempt,
+        state=state,
+        observation=Observation(energy_j=energy_j, time_s=1.0, epochs=1.0),
+    )
 
 
 class Supervised:
@@ -89,7 +94,12 @@ def test_the_last_line_is_masked_before_it_is_cut(supervised: Supervised) -> Non
     mask_secret(password := "at-the-cut-of-a-line")
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
     with pytest.raises(AirflowException, match="Its last line: 'x") as error:
-        supervise(recurrence, ["bash", "-c", f"echo {490 * 'x'}{password}; exit 1"], os.environ, str(supervised.folder))
+        supervise(
+            recurrence,
+            ["bash", "-c", f"echo {490 * 'x'}{password}; exit 1"],
+            os.environ,
+            str(supervised.folder),
+        )
     recurrence.close_device()
     assert password[:5] not in str(error.value)
 
@@ -97,20 +107,37 @@ def test_the_last_line_is_masked_before_it_is_cut(supervised: Supervised) -> Non
 def test_a_target_in_the_wrong_direction_is_said_of_a_command_that_prints_its_metric(
     supervised: Supervised, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recurrence = Recurrence.open(replace(JOB, target="loss >= 0.1"), context(), conn_id="zeus_default")
-    supervise(recurrence, ["bash", "-c", """echo '{"loss": 3.3}'"""], os.environ, str(supervised.folder))
+    recurrence = Recurrence.open(
+        replace(JOB, target="loss >= 0.1"), context(), conn_id="zeus_default"
+    )
+    supervise(
+        recurrence, ["bash", "-c", """echo '{"loss": 3.3}'"""], os.environ, str(supervised.folder)
+    )
     recurrence.close_device()
-    assert caplog.text.count("training should make loss fall") == caplog.text.count('write "loss <= 0.1"') == 1
+    assert (
+        caplog.text.count("training should make loss fall")
+        == caplog.text.count('write "loss <= 0.1"')
+        == 1
+    )
 
 
 @pytest.mark.parametrize("attempt", [0, -5, 900])
-def test_it_costs_no_line_of_an_attempt_that_the_plan_has(supervised: Supervised, attempt: int) -> None:
+def test_it_costs_no_line_of_an_attempt_that_the_plan_has(
+    supervised: Supervised, attempt: int
+) -> None:
     odd = [line("attempt", attempt), end(attempt, State.GIVEN_UP)]
-    known = [line("attempt", 1), end(1, State.CONVERGED), end(1, State.FAILED, 9.0), line("final", 1)]
+    known = [
+        line("attempt", 1),
+        end(1, State.CONVERGED),
+        end(1, State.FAILED, 9.0),
+        line("final", 1),
+    ]
     supervised.run([line("start"), *odd, *known, *odd])
     assert supervised.starts == 1
     (trial,) = supervised.trials
-    assert (trial.state, trial.observation.energy_j) == (State.CONVERGED, 7.0), "the first end counts"
+    assert (trial.state, trial.observation.energy_j) == (State.CONVERGED, 7.0), (
+        "the first end counts"
+    )
 
 
 @pytest.mark.parametrize("attempt", [0, -5, 1, 900])

@@ -22,7 +22,9 @@ from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.training.protocol.plan import Checkpoint
 from tests.unit.store.store_kit import request
 
-EPOCHS, STEPS, KILLS = 40, 4, 20
+EPOCHS = 40
+STEPS = 4
+KILLS = 20
 GRAIN_J = 5.6  # in which the simulated counter counts
 JOB = ZeusJob(
     batch_sizes=[32],
@@ -38,7 +40,9 @@ JOB = ZeusJob(
 def _own_log(tmp_path: Path, empty_log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log of a test is its own, also in the processes that it starts."""
     shutil.copy(empty_log, own := tmp_path / "zeus.db")
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(own)}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "sqlite", "host": str(own)})
+    )
 
 
 class TaskState:
@@ -48,7 +52,9 @@ class TaskState:
         self._file = file
 
     def get(self, key: str, default: Any = None) -> Any:
-        return json.loads(self._file.read_text()).get(key, default) if self._file.exists() else default
+        return (
+            json.loads(self._file.read_text()).get(key, default) if self._file.exists() else default
+        )
 
     def set(self, key: str, value: Any) -> None:
         new = self._file.with_suffix(".new")
@@ -57,7 +63,13 @@ class TaskState:
 
 
 def context(number: int, state: Any = None, max_tries: int = 99) -> dict[str, Any]:
-    ti = {"id": f"ti-{number}", "dag_id": "d", "task_id": "train", "run_id": "r1", "try_number": number}
+    ti = {
+        "id": f"ti-{number}",
+        "dag_id": "d",
+        "task_id": "train",
+        "run_id": "r1",
+        "try_number": number,
+    }
     ti |= {"map_index": -1, "max_tries": max_tries, "xcom_push": lambda **_: None}
     given = {"ti": SimpleNamespace(**ti), "dag_run": SimpleNamespace(run_type="scheduled")}
     given["task"] = SimpleNamespace(max_active_tis_per_dag=1)
@@ -68,7 +80,9 @@ class Killed:
     """A training that dies by SIGKILL at its ``dies_at``-th point; a line for each step and checkpoint in ``told``."""
 
     def __init__(self, folder: Path, number: int, dies_at: int | None) -> None:
-        self.folder, self.number, self.left = folder, number, dies_at
+        self.folder = folder
+        self.number = number
+        self.left = dies_at
 
     def point(self, what: str, epoch: int) -> None:
         with open(self.folder / "told", "a") as told:
@@ -99,7 +113,9 @@ def dies(number: int, training: Killed, state: TaskState) -> None:
     """A try in a process of its own, which SIGKILL ends."""
     if (child := os.fork()) == 0:
         try:
-            run = ZeusTrainOperator(task_id="train", job=JOB, python_callable=lambda run=None: training(run))
+            run = ZeusTrainOperator(
+                task_id="train", job=JOB, python_callable=lambda run=None: training(run)
+            )
             run.execute(context(number, state))  # type: ignore[arg-type]
         finally:
             os._exit(1)
@@ -112,18 +128,24 @@ def test_a_training_that_is_killed_at_20_random_points_goes_on_and_counts_each_j
     airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    state, rng = TaskState(tmp_path / "state"), random.Random(45)
+    state = TaskState(tmp_path / "state")
+    rng = random.Random(45)
     for number in range(1, KILLS + 1):
         dies(number, Killed(tmp_path, number, rng.randrange(0, 2 * (STEPS + 2))), state)
     last = Killed(tmp_path, KILLS + 1, None)
-    operator = ZeusTrainOperator(task_id="train", job=JOB, python_callable=lambda run=None: last(run))
+    operator = ZeusTrainOperator(
+        task_id="train", job=JOB, python_callable=lambda run=None: last(run)
+    )
     assert operator.execute(context(KILLS + 1, state)) == "kept"  # type: ignore[arg-type]
 
     told = [
-        (int(n), what, int(epoch)) for n, what, epoch in map(str.split, (tmp_path / "told").read_text().splitlines())
+        (int(n), what, int(epoch))
+        for n, what, epoch in map(str.split, (tmp_path / "told").read_text().splitlines())
     ]
     checkpoints = [epoch for _, what, epoch in told if what == "told"]
-    assert checkpoints == sorted(set(checkpoints)), "no epoch that a retry could go on from is trained again"
+    assert checkpoints == sorted(set(checkpoints)), (
+        "no epoch that a retry could go on from is trained again"
+    )
     assert checkpoints[-1] == EPOCHS - 1
     trials = open_store().trials("d.train")
     assert [t.state for t in trials] == [State.ABANDONED] * KILLS + [State.CONVERGED]
@@ -131,18 +153,29 @@ def test_a_training_that_is_killed_at_20_random_points_goes_on_and_counts_each_j
     assert (newest.epochs, "went on from a checkpoint" in newest.reasons["epochs"]) == (None, True)
     own = [what for n, what, _ in told if n == KILLS + 1]
     assert newest.samples is not None
-    step_s, step_j = ((total or 0.0) * 32 / newest.samples for total in (newest.time_s, newest.energy_j))
+    step_s, step_j = (
+        (total or 0.0) * 32 / newest.samples for total in (newest.time_s, newest.energy_j)
+    )
     for trial in trials:
         own = [what for n, what, _ in told if f"ti-{n}" == trial.key.ti_id]
-        whole = len(own) - own[::-1].index("told") if "told" in own else 0  # what came after it was done again
-        steps, seen = own[:whole].count("step"), trial.observation
-        assert (seen.samples or 0, seen.time_s or 0.0) == (32 * steps, pytest.approx(steps * step_s))
+        # what came after it was done again
+        whole = len(own) - own[::-1].index("told") if "told" in own else 0
+        steps = own[:whole].count("step")
+        seen = trial.observation
+        assert (seen.samples or 0, seen.time_s or 0.0) == (
+            32 * steps,
+            pytest.approx(steps * step_s),
+        )
         assert seen.energy_j == (pytest.approx(steps * step_j, abs=GRAIN_J) if steps else None)
 
 
 def checkpoint(number: int, time_s: float) -> Checkpoint:
-    seen = Observation(time_s=time_s, energy_j=10 * time_s, device_model="V100", energy_source="simulated")
-    return Checkpoint(path="/models/3", epochs=3, batch_size=32, key=TrialKey(f"ti-{number}"), observation=seen)
+    seen = Observation(
+        time_s=time_s, energy_j=10 * time_s, device_model="V100", energy_source="simulated"
+    )
+    return Checkpoint(
+        path="/models/3", epochs=3, batch_size=32, key=TrialKey(f"ti-{number}"), observation=seen
+    )
 
 
 def kept(state: TaskState, number: int, time_s: float, max_tries: int = 99) -> Any:
@@ -151,14 +184,21 @@ def kept(state: TaskState, number: int, time_s: float, max_tries: int = 99) -> A
     return checkpoints_of(context(2, state, max_tries), lambda: store).newest
 
 
-def test_figures_that_the_log_has_are_replaced_by_newer_ones_alone(tmp_path: Path, airflow_home: Path) -> None:
-    store, state = open_store(), TaskState(tmp_path / "state")
-    key = store.ask(replace(request(1), origin=Origin(dag_id="d", run_id="r1", task_id="train"))).trial.key
+def test_figures_that_the_log_has_are_replaced_by_newer_ones_alone(
+    tmp_path: Path, airflow_home: Path
+) -> None:
+    store = open_store()
+    state = TaskState(tmp_path / "state")
+    key = store.ask(
+        replace(request(1), origin=Origin(dag_id="d", run_id="r1", task_id="train"))
+    ).trial.key
     store.heartbeat(key, Report(observation=checkpoint(1, 20.0).observation))
     assert kept(state, 1, 10.0) is not None
     assert store.trials("d.train")[-1].observation.energy_j == 200.0
     assert kept(state, 1, 30.0) is not None
-    assert store.trials("d.train")[-1].observation.energy_j == 300.0, "in place of the 200 J, not beside them"
+    assert store.trials("d.train")[-1].observation.energy_j == 300.0, (
+        "in place of the 200 J, not beside them"
+    )
 
 
 def test_a_clear_goes_on_from_nothing(tmp_path: Path, airflow_home: Path) -> None:
@@ -167,7 +207,9 @@ def test_a_clear_goes_on_from_nothing(tmp_path: Path, airflow_home: Path) -> Non
     assert kept(state, 1, 1.0, max_tries=100) is None
 
 
-@pytest.mark.parametrize("held", [None, "text", {"max_tries": 99}, {"max_tries": 99, "checkpoint": {"path": 3}}])
+@pytest.mark.parametrize(
+    "held", [None, "text", {"max_tries": 99}, {"max_tries": 99, "checkpoint": {"path": 3}}]
+)
 def test_a_damaged_state_and_an_api_that_fails_are_no_checkpoint(held: Any) -> None:
     class Odd:
         def get(self, key: str) -> Any:
@@ -181,6 +223,8 @@ def test_a_damaged_state_and_an_api_that_fails_are_no_checkpoint(held: Any) -> N
 def test_without_task_state_a_run_is_as_before(tmp_path: Path, airflow_home: Path) -> None:
     """Airflow 3.2 has none, and a training outside of Airflow neither."""
     training = Killed(tmp_path, 1, None)
-    operator = ZeusTrainOperator(task_id="train", job=JOB, python_callable=lambda run=None: training(run))
+    operator = ZeusTrainOperator(
+        task_id="train", job=JOB, python_callable=lambda run=None: training(run)
+    )
     assert operator.execute(context(1)) == "kept"  # type: ignore[arg-type]
     assert checkpoints_of(context(2), open_store).newest is None

@@ -117,7 +117,8 @@ def test_a_run_of_less_than_an_epoch_validates_as_the_others_do() -> None:
     world = world_of()
     world.add(32, epochs=10.0, rest_s=40.0, rest_j=40.0 * 200)  # of 100 s and 20 kJ
     validated = 0.4 * EPOCH_COST
-    world.add(64, State.GIVEN_UP, 0.5, rest_s=1.0, rest_j=200.0)  # 5 s of training, a second of waiting
+    # 5 s of training, a second of waiting
+    world.add(64, State.GIVEN_UP, 0.5, rest_s=1.0, rest_j=200.0)
     cost = epoch_costs(world.belief, V100, (), Weights.of(JOB, V100))
     assert cost[32] == pytest.approx(EPOCH_COST)
     assert cost[64] == pytest.approx(0.8 * EPOCH_COST + validated)
@@ -148,7 +149,8 @@ def test_where_no_samples_are_counted_nothing_is_added() -> None:
 
 
 def test_the_variance_of_epoch_cost_is_pooled_over_the_sizes() -> None:
-    world, weights = world_of((32, 10.0), (64, 8.0)), Weights.of(JOB, V100)
+    world = world_of((32, 10.0), (64, 8.0))
+    weights = Weights.of(JOB, V100)
     assert epoch_cost_variance(world.belief, V100, weights) == {32: 0.0, 64: 0.0}
     world.epoch_s = {32: 10.0 * math.exp(0.2)}
     world.add(32)
@@ -162,7 +164,8 @@ def test_a_profile_gives_the_epoch_cost_of_a_size_that_never_ended_by_itself() -
     profile = [
         ProfileSample(batch_size=64, limit_w=250, samples=100, energy_j=200, time_s=1.0),
         ProfileSample(batch_size=64, limit_w=150, samples=100, energy_j=140, time_s=1.1),
-        ProfileSample(batch_size=32, limit_w=250, samples=100, energy_j=9e9, time_s=1.0),  # its runs are known better
+        # its runs are known better
+        ProfileSample(batch_size=32, limit_w=250, samples=100, energy_j=9e9, time_s=1.0),
     ]
     costs = epoch_costs(world.belief, V100, profile, Weights.of(JOB, V100))
     assert costs[64] == pytest.approx((0.5 * 140 + 0.5 * 250 * 1.1) / 100 * 1000)
@@ -181,7 +184,14 @@ def test_slices_of_another_size_cost_what_their_samples_do() -> None:
 def test_runs_that_name_no_slice_size_are_compared_per_epoch() -> None:
     world = World(JOB, NEEDS)
     for b, time_s in ((32, 100.0), (64, 60.0)):
-        world.add(b, epochs=10.0, samples=None, samples_per_epoch=None, time_s=time_s, energy_j=time_s * 200)
+        world.add(
+            b,
+            epochs=10.0,
+            samples=None,
+            samples_per_epoch=None,
+            time_s=time_s,
+            energy_j=time_s * 200,
+        )
     arms = world.arms()
     assert arms[32].epoch_cost == pytest.approx(2250.0)
     assert arms[64].epoch_cost == pytest.approx(1350.0)

@@ -97,7 +97,11 @@ def test_a_new_job_version_resets_both() -> None:
 @pytest.mark.parametrize(("eta", "best"), [(0.0, 64), (1.0, 16)])
 def test_a_changed_eta_recosts_the_history(eta: float, best: int) -> None:
     world = World(JOB, NEEDS)
-    for b, time_s, energy_j in ((16, 200.0, 10_000.0), (32, 150.0, 20_000.0), (64, 100.0, 30_000.0)):
+    for b, time_s, energy_j in (
+        (16, 200.0, 10_000.0),
+        (32, 150.0, 20_000.0),
+        (64, 100.0, 30_000.0),
+    ):
         world.add(b, time_s=time_s, energy_j=energy_j)
     world.job = JOB.with_settings({"eta": eta})
     assert world.decide(settings={"pause_exploration": True}).attempts[0].batch_size == best
@@ -140,7 +144,12 @@ def test_the_last_device_is_that_of_the_newest_trial_by_number() -> None:
 
 def test_a_checkpoint_s_tag_holds_all_that_a_belief_depends_on() -> None:
     tag = belief_tag(prior(JOB))
-    changes = ({"target": "acc >= 0.8"}, {"job_version": "2"}, {"window": 99}, {"learn_from": ("manual",)})
+    changes = (
+        {"target": "acc >= 0.8"},
+        {"job_version": "2"},
+        {"window": 99},
+        {"learn_from": ("manual",)},
+    )
     for changed in (*changes, {"policy": "knowledge_gradient"}):
         assert belief_tag(prior(replace(JOB, **changed))) != tag
     for same in ({"eta": 0.1}, {"batch_sizes": (32, 128)}, {"max_epochs": 7}):

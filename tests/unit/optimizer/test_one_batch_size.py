@@ -16,7 +16,8 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.strategies import make_trial
 
-B, STEPS = 256, 200
+B = 256
+STEPS = 200
 
 
 def job_of(policy: str) -> ZeusJob:
@@ -34,14 +35,18 @@ class Recurring:
     """A job of one batch size that recurs on a simulated V100, in real runs."""
 
     def __init__(self, policy: str, tmp: Path) -> None:
-        self.job, self.tmp, self.number = job_of(policy), tmp, 0
+        self.job = job_of(policy)
+        self.tmp = tmp
+        self.number = 0
         self.belief: Belief = prior(self.job)
         self.profile: tuple[ProfileSample, ...] = ()
         self.device: DeviceInfo | None = None
 
     def recur(self) -> list[ResultLine]:
         self.number += 1
-        decision = choose(self.job, self.belief, profiles=self.profile, device=self.device, seed=self.number)
+        decision = choose(
+            self.job, self.belief, profiles=self.profile, device=self.device, seed=self.number
+        )
         assert [a.batch_size for a in decision.attempts] == [B]
         assert not decision.attempts[0].bounded
         plan = Plan(
@@ -63,7 +68,9 @@ class Recurring:
         self.device = gpu.info
         self.profile += tuple(s for line in lines for s in line.profile)
         seen = end.observation.to_dict()
-        trial = make_trial(self.number, B, State.CONVERGED, job=self.job, phase=decision.attempts[0].phase, **seen)
+        trial = make_trial(
+            self.number, B, State.CONVERGED, job=self.job, phase=decision.attempts[0].phase, **seen
+        )
         self.belief = learn(self.belief, trial)
         return lines
 
@@ -76,7 +83,9 @@ def train(run: ZeusRun) -> None:
 
 
 @pytest.mark.parametrize("policy", ["knowledge_gradient", "zeus"])
-def test_one_batch_size_is_run_each_time_and_its_power_limit_is_found(policy: str, tmp_path: Path) -> None:
+def test_one_batch_size_is_run_each_time_and_its_power_limit_is_found(
+    policy: str, tmp_path: Path
+) -> None:
     recurring = Recurring(policy, tmp_path)
     for _ in range(4):
         lines = recurring.recur()
@@ -84,7 +93,9 @@ def test_one_batch_size_is_run_each_time_and_its_power_limit_is_found(policy: st
     assert recurring.device is not None
     best = best_limit(recurring.profile, Weights.of(recurring.job, recurring.device))
     assert best is not None
-    assert {best[0] - 25, best[0], best[0] + 25, 250.0} <= limits, "both neighbours, and where it began"
+    assert {best[0] - 25, best[0], best[0] + 25, 250.0} <= limits, (
+        "both neighbours, and where it began"
+    )
     seen = next(line.observation for line in lines if line.kind == "end")
     assert seen is not None
     assert seen.power_limit_w == best[0] < 250.0

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.optimizer.belief import TARGET_IS_NEW, Belief, prior
 from airflow_provider_zeus.optimizer.policy import decision_seed, fallback
+from tests.golden import Table
 from tests.strategies import A40, CPU, make_trial
 from tests.unit.optimizer.world import NEVER, World, job_of
 
@@ -45,7 +47,9 @@ def test_of_two_close_arms_both_are_chosen() -> None:
 
 def test_a_sampled_arm_that_is_not_the_incumbent_is_bounded() -> None:
     world = explored(b32=[10.0, 12.0], b16=[10.5, 12.5], b64=[40.0, 42.0])
-    decision = next(d for s in range(100) if (d := world.decide(seed=s)).attempts[0].batch_size == 16)
+    decision = next(
+        d for s in range(100) if (d := world.decide(seed=s)).attempts[0].batch_size == 16
+    )
     first, then = decision.attempts
     assert first.bound_cost == pytest.approx(2 * 11 * 2250.0)
     assert first.bound_epochs == pytest.approx(22.0)
@@ -55,7 +59,11 @@ def test_a_sampled_arm_that_is_not_the_incumbent_is_bounded() -> None:
 
 def test_the_bound_of_a_noisy_incumbent_is_on_its_mean() -> None:
     world = explored(b32=[5.0, 15.0], b16=[30.0, 30.0], b64=[40.0, 42.0])
-    bounds = {d.attempts[0].bound_cost for s in range(300) if len((d := world.decide(seed=s)).attempts) == 2}
+    bounds = {
+        d.attempts[0].bound_cost
+        for s in range(300)
+        if len((d := world.decide(seed=s)).attempts) == 2
+    }
     assert all(bound == pytest.approx(2 * 10 * 2250.0) for bound in bounds)
 
 
@@ -114,7 +122,9 @@ def test_a_run_that_does_not_teach_explores_nothing(run_type: str) -> None:
 
 
 @pytest.mark.parametrize("state", [State.ABANDONED, State.FAILED])
-def test_after_a_death_the_next_run_takes_the_incumbent_and_after_that_explores_again(state: State) -> None:
+def test_after_a_death_the_next_run_takes_the_incumbent_and_after_that_explores_again(
+    state: State,
+) -> None:
     world = World(JOB, NEEDS)
     world.run()
     world.died(16, state, round_=1)
@@ -146,7 +156,9 @@ def test_time_alone_where_nothing_measures_energy() -> None:
     world = World(job_of(16, 32, 64, default=32, eta=1.0), NEEDS, {64: 1.0}, device=CPU)
     world.runs(8)
     assert world.arms()[64].mean == pytest.approx(9.0)  # seconds
-    decision = next(d for s in range(100) if "Thompson" in (d := world.decide(seed=s)).attempts[0].why)
+    decision = next(
+        d for s in range(100) if "Thompson" in (d := world.decide(seed=s)).attempts[0].why
+    )
     assert decision.attempts[0].batch_size == 64
     assert " s, the lowest" in decision.attempts[0].why
 
@@ -185,50 +197,72 @@ def test_the_fallback_is_unbounded() -> None:
         (("dag.train", 7, 1), False),
     ],
 )
-def test_a_decision_s_seed_is_of_job_number_and_replay(other: tuple[str, int, int], same: bool) -> None:
+def test_a_decision_s_seed_is_of_job_number_and_replay(
+    other: tuple[str, int, int], same: bool
+) -> None:
     assert (decision_seed(*other) == decision_seed("dag.train", 7, 0)) is same
     assert 0 <= decision_seed(*other) < 2**53  # exact in every JSON reader
 
 
-REASONS = [
-    # recurrences before, arguments of choose
-    (0, {}),
-    (1, {}),
-    (3, {}),
-    (6, {}),
-    (1, {"settings": {"pin_batch_size": 16}}),
-    (1, {"settings": {"pause_exploration": True}}),
-    (1, {"run_type": "backfill"}),
-]
+def after(runs: int, needs: Mapping[int, float] = NEEDS) -> World:
+    world = World(JOB, needs)
+    world.runs(runs)
+    return world
 
 
-def test_the_reasons_of_decisions() -> None:
-    """The sentences are compared whole with ``snapshots/reasons.txt``, those of every attempt and stand-in."""
-    said = []
-    for history, asked in REASONS:
-        world = World(JOB, NEEDS)
-        world.runs(history)
-        said += [attempt.why for attempt in world.decide(seed=0, **asked).in_order]
-    never = World(JOB, dict.fromkeys(NEEDS, NEVER))
-    never.runs(6)
-    no_fit = World(job_of(16, 32, 64, default=64), NEEDS)
-    no_fit.died(64, State.FAILED, device_model="V100", out_of_memory=True)
-    free = World(job_of(32, default=32), NEEDS)
+def where_the_default_does_not_fit() -> World:
+    world = World(job_of(16, 32, 64, default=64), NEEDS)
+    world.died(64, State.FAILED, device_model="V100", out_of_memory=True)
+    return world
+
+
+def where_nothing_is_measured() -> World:
+    world = World(job_of(32, default=32), NEEDS)
     for round_ in (1, 2):
-        free.add(32, phase=Phase.EXPLORE, round_=round_, time_s=None, energy_j=None)
-    moved = World(JOB, NEEDS)
-    moved.runs(10)
-    moved.device = A40
-    moved.run()
-    said += [attempt.why for world in (never, no_fit, free, moved) for attempt in world.decide(seed=0).in_order]
-    assert [*said, ""] == (Path(__file__).parent / "snapshots" / "reasons.txt").read_text(encoding="utf-8").split("\n")
+        world.add(32, phase=Phase.EXPLORE, round_=round_, time_s=None, energy_j=None)
+    return world
+
+
+def on_another_device() -> World:
+    world = after(10)
+    world.device = A40
+    world.run()
+    return world
+
+
+# situation: the world, and arguments of choose
+DECISIONS: dict[str, tuple[Callable[[], World], dict[str, Any]]] = {
+    "the first run": (lambda: after(0), {}),
+    "the second run": (lambda: after(1), {}),
+    "the fourth run": (lambda: after(3), {}),
+    "the seventh run": (lambda: after(6), {}),
+    "a pinned batch size": (lambda: after(1), {"settings": {"pin_batch_size": 16}}),
+    "exploration is paused": (lambda: after(1), {"settings": {"pause_exploration": True}}),
+    "a backfill": (lambda: after(1), {"run_type": "backfill"}),
+    "no size reaches the target": (lambda: after(6, dict.fromkeys(NEEDS, NEVER)), {}),
+    "the default does not fit into memory": (where_the_default_does_not_fit, {}),
+    "nothing is measured": (where_nothing_is_measured, {}),
+    "another device": (on_another_device, {}),
+}
+
+
+@pytest.mark.parametrize("situation", DECISIONS)
+def test_the_reasons_of_decisions(situation: str) -> None:
+    """Of every attempt and stand-in."""
+    world, asked = DECISIONS[situation]
+    attempts = world().decide(seed=0, **asked).in_order
+    Table("decisions").check(situation, "\n".join(attempt.why for attempt in attempts))
 
 
 def test_the_reason_of_the_second_attempt_names_both_sizes() -> None:
     world = World(JOB, NEEDS)
     world.run()
     first, then = world.decide().attempts
-    assert re.findall(r"\d+", then.why) == [str(first.batch_size), str(then.batch_size)] == ["16", "32"]
+    assert (
+        re.findall(r"\d+", then.why)
+        == [str(first.batch_size), str(then.batch_size)]
+        == ["16", "32"]
+    )
 
 
 def test_an_incumbent_that_no_longer_fits_hands_over_to_the_next_cheapest() -> None:
@@ -240,15 +274,21 @@ def test_an_incumbent_that_no_longer_fits_hands_over_to_the_next_cheapest() -> N
 
 
 @pytest.mark.parametrize("policy", ["zeus", "knowledge_gradient"])
-def test_a_decision_says_when_the_target_changed_until_enough_runs_have_the_new_one(policy: str) -> None:
+def test_a_decision_says_when_the_target_changed_until_enough_runs_have_the_new_one(
+    policy: str,
+) -> None:
     world = World(replace(JOB, policy=policy), NEEDS)
     for _ in range(3):
         world.run()
     assert "target changed" not in world.decide().attempts[0].why
     before = world.log[-1].number
     world.job = replace(world.job, target="acc >= 0.95")
-    told = f" The target changed after trial {before}, from acc >= 0.9 to acc >= 0.95: runs to another target teach "
-    assert world.decide().attempts[0].why.endswith(f"{told}what an epoch costs, not how many it takes.")
+    told = f" The target changed after run {before}, from acc >= 0.9 to acc >= 0.95: runs to another target teach "
+    assert (
+        world.decide()
+        .attempts[0]
+        .why.endswith(f"{told}what an epoch costs, not how many it takes.")
+    )
     asked = world.decide(settings={"pin_batch_size": 16}).attempts[0]
     assert (asked.batch_size, told in asked.why) == (16, True)
     ended = 0
@@ -256,4 +296,7 @@ def test_a_decision_says_when_the_target_changed_until_enough_runs_have_the_new_
         world.add(32)
         ended += 1
     assert ended == TARGET_IS_NEW
-    assert Belief.from_json(prior(world.job), world.belief.to_json()).retargeted == (before, "acc >= 0.9")
+    assert Belief.from_json(prior(world.job), world.belief.to_json()).retargeted == (
+        before,
+        "acc >= 0.9",
+    )

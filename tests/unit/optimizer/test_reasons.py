@@ -14,7 +14,9 @@ from airflow_provider_zeus.optimizer.reasons import Why
 def made() -> Iterator[tuple[str, set[str]]]:
     """(name of a sentence, figures that it is given), for each place that makes one."""
     for path in Path(optimizer.__path__[0]).rglob("*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+        for call in (
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ):
             if isinstance(call.func, ast.Attribute) and call.func.attr == "of":
                 for node in ast.walk(call.func.value):
                     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Why":
@@ -23,7 +25,9 @@ def made() -> Iterator[tuple[str, set[str]]]:
 
 def test_a_sentence_gets_the_figures_that_it_names() -> None:
     for name, figures in made():
-        assert figures == {field for _, field, _, _ in Formatter().parse(Why[name].value) if field}, name
+        assert figures == {
+            field for _, field, _, _ in Formatter().parse(Why[name].value) if field
+        }, name
 
 
 def test_each_sentence_is_used() -> None:

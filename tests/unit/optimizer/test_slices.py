@@ -6,18 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.slices import (
-    OUT_OF_REACH,
     Slice,
     SliceRun,
     grouped,
-    hopeless,
     most_epochs,
-    settled,
     slice_name,
 )
 from tests.strategies import make_trial
@@ -30,20 +25,23 @@ def run(number: int, *, reached: bool = True, epochs: float = 5.0, b: int = 32) 
     return SliceRun(number, b, epochs, reached)
 
 
-def of(*missed: int) -> list[Slice]:
-    """Slices of one run each; 1: it took all its epochs and missed the target."""
-    return [Slice.of(str(i), (run(i, reached=not m, epochs=MOST if m else 5.0),), MOST) for i, m in enumerate(missed)]
-
-
 def test_runs_that_follow_each_other_on_one_slice_share_an_entry() -> None:
     names = {1: "a", 2: "a", 3: "b", 4: "a"}
     slices = grouped([run(n) for n in (4, 2, 1, 3)], names, MOST)
-    assert [(s.name, [r.number for r in s.runs]) for s in slices] == [("a", [1, 2]), ("b", [3]), ("a", [4])]
+    assert [(s.name, [r.number for r in s.runs]) for s in slices] == [
+        ("a", [1, 2]),
+        ("b", [3]),
+        ("a", [4]),
+    ]
 
 
 def test_each_map_index_of_a_dag_run_has_its_own_slice_and_all_its_tries_share_it() -> None:
-    def trial(n: int, ti_id: str, run_id: str = "r1", map_index: int = 0, data: str | None = "day 1") -> Trial:
-        origin = Origin(dag_id="d", run_id=run_id, task_id="t", map_index=map_index, data_slice=data)
+    def trial(
+        n: int, ti_id: str, run_id: str = "r1", map_index: int = 0, data: str | None = "day 1"
+    ) -> Trial:
+        origin = Origin(
+            dag_id="d", run_id=run_id, task_id="t", map_index=map_index, data_slice=data
+        )
         made = make_trial(n, 32, job=job_of(32, default=32))
         return replace(made, key=TrialKey(ti_id), origin=origin)
 
@@ -51,7 +49,10 @@ def test_each_map_index_of_a_dag_run_has_its_own_slice_and_all_its_tries_share_i
     assert slice_name(trial(2, "b")) == first, "a retry, or a run that was cleared"
     others = [trial(3, "c", map_index=1), trial(4, "d", run_id="r2"), trial(5, "e", data="day 2")]
     assert len({first, *map(slice_name, others)}) == 4
-    assert [slice_name(trial(6, "f", run_id="", data=data)) for data in ("day 1", None)] == ["day 1", "f"]
+    assert [slice_name(trial(6, "f", run_id="", data=data)) for data in ("day 1", None)] == [
+        "day 1",
+        "f",
+    ]
 
 
 def test_a_run_whose_slice_is_not_known_stands_alone() -> None:
@@ -59,7 +60,9 @@ def test_a_run_whose_slice_is_not_known_stands_alone() -> None:
 
 
 def test_a_slice_is_missed_where_a_complete_run_missed_and_none_reached() -> None:
-    given_up, complete, reached = run(1, reached=False), run(2, reached=False, epochs=MOST), run(3)
+    given_up = run(1, reached=False)
+    complete = run(2, reached=False, epochs=MOST)
+    reached = run(3)
     assert not Slice.of("", (given_up,), MOST).missed, "it was stopped early"
     assert Slice.of("", (given_up, complete), MOST).missed
     assert not Slice.of("", (complete, reached), MOST).missed
@@ -71,8 +74,10 @@ def test_a_slice_is_missed_where_a_complete_run_missed_and_none_reached() -> Non
         (State.EXHAUSTED, 10.0, {}, True, True),
         (State.EXHAUSTED, 4.0, {}, True, True),  # its loop was left
         (State.EXHAUSTED, 10.0, {"spec": {"max_epochs": 20}}, True, True),
-        (State.EXHAUSTED, 6.0, {"spec": {"max_epochs": 6}}, True, False),  # it may have more epochs now
-        (State.EXHAUSTED, None, {}, False, False),  # a command that told nothing, or a checkpoint's rest
+        # it may have more epochs now
+        (State.EXHAUSTED, 6.0, {"spec": {"max_epochs": 6}}, True, False),
+        # a command that told nothing, or a checkpoint's rest
+        (State.EXHAUSTED, None, {}, False, False),
         (State.GIVEN_UP, 4.0, {}, False, False),
     ],
 )
@@ -85,19 +90,3 @@ def test_a_run_ended_below_its_target_has_missed_it_unless_more_epochs_might_hav
     assert (found.ended(MOST), found.missed(MOST)) == (ended, missed)
     assert Slice.of("", (found,), MOST).missed is missed
     assert not Slice.of("", (found, run(2)), MOST).missed
-
-
-def test_a_missed_slice_teaches_nothing_unless_it_is_no_exception() -> None:
-    assert hopeless(of(0, 1, 0, 1, 1, 0)) == [False, True, False, True, True, False]
-    assert hopeless(of(0, *[1] * OUT_OF_REACH, 0, 1)) == [*[False] * (OUT_OF_REACH + 2), True]
-    assert hopeless([]) == []
-
-
-@given(st.lists(st.booleans(), max_size=12), st.lists(st.booleans(), max_size=5))
-def test_what_is_settled_is_changed_by_no_later_slice(before: list[bool], later: list[bool]) -> None:
-    slices, all_slices = of(*before), of(*before, *later)
-    n = settled(slices)
-    assert n <= max(len(slices) - 1, 0)
-    assert hopeless(slices)[:n] == hopeless(all_slices)[:n]
-    first = max(n - OUT_OF_REACH, 0)
-    assert hopeless(all_slices[first:])[n - first :] == hopeless(all_slices)[n:], "older slices are not needed"

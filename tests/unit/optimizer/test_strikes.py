@@ -24,7 +24,8 @@ NEEDS = {16: 14.0, 32: 10.0, 64: 6.0, 128: 5.0}
 EPOCH_S = {16: 30.0, 32: 18.0, 64: 12.0, 128: 9.0}
 POLICIES = ("knowledge_gradient", "zeus")
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
-RAISED, DIED = State.FAILED, State.ABANDONED
+RAISED = State.FAILED
+DIED = State.ABANDONED
 
 
 class Failing(World):
@@ -43,7 +44,9 @@ class Failing(World):
         return self.log[first:]
 
     def _try(self, run: int, number: int) -> None:
-        origin = Origin(dag_id="d", run_id=f"run {run}", task_id="t", try_number=number, run_type="scheduled")
+        origin = Origin(
+            dag_id="d", run_id=f"run {run}", task_id="t", try_number=number, run_type="scheduled"
+        )
         ti_id = f"run {run}, try {number}"
         decision = self.decide(recurrence=origin.recurrence(ti_id))
         spec = self.job.to_dict()
@@ -60,20 +63,27 @@ class Failing(World):
         while plan is not None:
             planned = plan.attempts[0]
             if planned.batch_size in self.fails:
-                self.add(planned.batch_size, DIED if self.dies else RAISED, 0.5, phase=planned.phase)
+                self.add(
+                    planned.batch_size, DIED if self.dies else RAISED, 0.5, phase=planned.phase
+                )
             else:
                 self._attempt(planned)
             key = TrialKey(ti_id, plan.first_attempt)
-            self.log[-1] = replace(self.log[-1], key=key, origin=origin, decision=decision, planned=planned)
+            self.log[-1] = replace(
+                self.log[-1], key=key, origin=origin, decision=decision, planned=planned
+            )
             state = self.log[-1].state
             if state.kept_model or state is DIED:
                 return
             plan = plan.after(Ended.FAILED if state is RAISED else Ended.MISSED)
 
 
-def failing(policy: str, *sizes: int, needs: dict[int, float] = NEEDS, dies: bool = False) -> Failing:
+def failing(
+    policy: str, *sizes: int, needs: dict[int, float] = NEEDS, dies: bool = False
+) -> Failing:
     world = Failing(job_of(*needs, default=32, policy=policy), needs, EPOCH_S)
-    world.fails, world.dies = frozenset(sizes), dies
+    world.fails = frozenset(sizes)
+    world.dies = dies
     return world
 
 
@@ -94,18 +104,24 @@ def sizes(run: list[Trial]) -> list[int]:
 @EVERY_POLICY
 @pytest.mark.parametrize("size", [16, 64, 128])
 @pytest.mark.parametrize("dies", [False, True])
-def test_fifteen_runs_with_a_size_that_always_fails_end_with_a_model(policy: str, size: int, dies: bool) -> None:
+def test_fifteen_runs_with_a_size_that_always_fails_end_with_a_model(
+    policy: str, size: int, dies: bool
+) -> None:
     world = failing(policy, size, dies=dies)
     runs = [world.recur() for _ in range(15)]
     assert [run[-1].state for run in runs] == [State.CONVERGED] * 15
     tried = [i for i, run in enumerate(runs) if size in sizes(run)]
-    assert all(later - earlier > STRUCK_FOR for earlier, later in pairwise(tried)), "one strike bars a new size"
+    assert all(later - earlier > STRUCK_FOR for earlier, later in pairwise(tried)), (
+        "one strike bars a new size"
+    )
     assert not world.belief.infeasible(V100.model), "it is barred for a while only"
 
 
 @EVERY_POLICY
 @pytest.mark.parametrize("dies", [False, True])
-def test_fifteen_runs_after_the_incumbent_has_begun_to_fail_end_with_a_model(policy: str, dies: bool) -> None:
+def test_fifteen_runs_after_the_incumbent_has_begun_to_fail_end_with_a_model(
+    policy: str, dies: bool
+) -> None:
     world, best = settled(policy, dies=dies)
     world.fails = frozenset([best])
     runs = [world.recur() for _ in range(15)]
@@ -116,7 +132,9 @@ def test_fifteen_runs_after_the_incumbent_has_begun_to_fail_end_with_a_model(pol
 
 
 @EVERY_POLICY
-def test_the_incumbent_is_followed_by_the_default_which_starts_cold_and_has_no_bound(policy: str) -> None:
+def test_the_incumbent_is_followed_by_the_default_which_starts_cold_and_has_no_bound(
+    policy: str,
+) -> None:
     world, best = settled(policy)
     decision = world.decide(settings={"pause_exploration": True})
     assert [attempt.batch_size for attempt in decision.attempts] == [best]
@@ -166,7 +184,8 @@ def test_one_killed_run_of_the_incumbent_bars_nothing(policy: str) -> None:
 @pytest.mark.parametrize("dies", [False, True])
 def test_the_next_try_trains_the_default_alone(policy: str, dies: bool) -> None:
     world, best = settled(policy, dies=dies)
-    world.fails, world.tries = frozenset([best, 32]), 3
+    world.fails = frozenset([best, 32])
+    world.tries = 3
     run = world.recur()
     while best not in sizes(run):
         run = world.recur()
@@ -176,7 +195,8 @@ def test_the_next_try_trains_the_default_alone(policy: str, dies: bool) -> None:
 @EVERY_POLICY
 def test_a_mistake_at_every_size_trains_twice_once_and_costs_no_size_its_place(policy: str) -> None:
     world, best = settled(policy)
-    world.fails, world.tries = frozenset(NEEDS), 1
+    world.fails = frozenset(NEEDS)
+    world.tries = 1
     nights = [world.recur() for _ in range(5)]
     doubled = [night for night in nights if len(night) > 1]
     assert len(doubled) <= 1
@@ -210,7 +230,9 @@ def strike(world: World, size: int, *, kept: int = 32, **fields: Any) -> None:
     """A run in which a size fails, and another one keeps a model."""
     run = TrialKey(f"struck {world.number}", 1)
     for n, (b, state) in enumerate([(size, State.FAILED), (kept, State.CONVERGED)], 1):
-        world.add(b, state, 0.5 if n == 1 else None, phase=Phase.INCUMBENT, **(fields if n == 1 else {}))
+        world.add(
+            b, state, 0.5 if n == 1 else None, phase=Phase.INCUMBENT, **(fields if n == 1 else {})
+        )
         world.log[-1] = replace(world.log[-1], key=replace(run, attempt=n))
 
 
@@ -260,8 +282,14 @@ def test_a_trial_whose_training_never_began_is_no_death(policy: str) -> None:
 
 
 @EVERY_POLICY
-def test_where_the_default_does_not_fit_the_next_try_takes_the_nearest_smaller_size(policy: str) -> None:
-    world = Failing(job_of(8, 16, 32, default=32, policy=policy), {8: 20.0, 16: 14.0, 32: 10.0}, {8: 60.0, **EPOCH_S})
+def test_where_the_default_does_not_fit_the_next_try_takes_the_nearest_smaller_size(
+    policy: str,
+) -> None:
+    world = Failing(
+        job_of(8, 16, 32, default=32, policy=policy),
+        {8: 20.0, 16: 14.0, 32: 10.0},
+        {8: 60.0, **EPOCH_S},
+    )
     origin = Origin(dag_id="d", run_id="one run", task_id="t", run_type="scheduled")
     for attempt, b in enumerate((32, 16), 1):  # in a second attempt it says nothing of memory
         fields = {"phase": Phase.INCUMBENT, "out_of_memory": attempt == 1}
@@ -274,7 +302,13 @@ def test_where_the_default_does_not_fit_the_next_try_takes_the_nearest_smaller_s
 @EVERY_POLICY
 def test_a_skipped_run_does_not_make_the_default_run_next(policy: str) -> None:
     world, best = settled(policy)
-    world.add(best, State.FAILED, 0.5, phase=Phase.INCUMBENT, reasons={NO_STRIKE: "its author skipped the task"})
+    world.add(
+        best,
+        State.FAILED,
+        0.5,
+        phase=Phase.INCUMBENT,
+        reasons={NO_STRIKE: "its author skipped the task"},
+    )
     assert world.decide().attempts[0].batch_size == best
     world.add(best, State.FAILED, 0.5, phase=Phase.INCUMBENT)
     assert [attempt.batch_size for attempt in world.decide().attempts] == [32]
@@ -316,7 +350,10 @@ def test_strikes_do_not_depend_on_the_order_of_arrival(
     world = failing(policy)
     world.add(32)
     for i, (tried, raised, also) in enumerate(script):
-        states = [State.FAILED if raised else State.GIVEN_UP, State.FAILED if also else State.CONVERGED]
+        states = [
+            State.FAILED if raised else State.GIVEN_UP,
+            State.FAILED if also else State.CONVERGED,
+        ]
         for n, (b, state) in enumerate(zip((tried, 32), states, strict=True), 1):
             world.add(b, state, 5.0)
             world.log[-1] = replace(world.log[-1], key=TrialKey(str(i), n))
@@ -324,8 +361,13 @@ def test_strikes_do_not_depend_on_the_order_of_arrival(
     in_order, anyhow = (reduce(learn, log, prior(world.job)) for log in (world.log, shuffled))
     assert anyhow == in_order
     assert anyhow.struck == in_order.struck
-    strikes = {b: sum(1 for t, raised, also in script if t == b and raised and not also) for b in (16, 64, 128)}
-    assert {b: len(n) for b, n in in_order.strikes.items()} == {b: n for b, n in strikes.items() if n}
+    strikes = {
+        b: sum(1 for t, raised, also in script if t == b and raised and not also)
+        for b in (16, 64, 128)
+    }
+    assert {b: len(n) for b, n in in_order.strikes.items()} == {
+        b: n for b, n in strikes.items() if n
+    }
     assert len(in_order.failures) <= FAILURES_KEPT
     assert len(in_order.started) <= RECURRENCES_KEPT
 

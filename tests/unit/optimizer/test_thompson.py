@@ -19,7 +19,8 @@ def sliding() -> ZeusJob:
 
 def test_the_order_of_algorithm_3() -> None:
     world = World(job_of(*SIZES, default=32), NEEDS)
-    assert world.runs(5) == [32, 16, 8, 64, 128]  # the default, smaller until failure, larger until failure
+    # the default, smaller until failure, larger until failure
+    assert world.runs(5) == [32, 16, 8, 64, 128]
     assert world.runs(3) == [64, 32, 16]  # what converged, from the cheapest
     assert world.decide().attempts[0].phase is Phase.SAMPLE
 
@@ -38,7 +39,9 @@ def test_a_default_that_fails_still_leads_both_ways() -> None:
 
 
 def test_a_failure_in_round_2_keeps_the_neighbours_that_converged() -> None:
-    world = World(job_of(*SIZES, default=128), dict(zip(SIZES, (14.0, 13.0, 12.0, 11.0, 10.0), strict=True)))
+    world = World(
+        job_of(*SIZES, default=128), dict(zip(SIZES, (14.0, 13.0, 12.0, 11.0, 10.0), strict=True))
+    )
     world.runs(5)
     world.epochs = {**world.epochs, 64: NEVER}
     assert world.runs(2) == [128, 64]
@@ -49,7 +52,12 @@ def test_a_failure_in_round_2_keeps_the_neighbours_that_converged() -> None:
 def test_every_exploring_attempt_but_the_first_is_bounded_and_backed_by_the_incumbent() -> None:
     world = World(job_of(*SIZES, default=32), NEEDS)
     (alone,) = world.run().attempts
-    assert (alone.batch_size, alone.phase, alone.round, alone.bounded) == (32, Phase.EXPLORE, 1, False)
+    assert (alone.batch_size, alone.phase, alone.round, alone.bounded) == (
+        32,
+        Phase.EXPLORE,
+        1,
+        False,
+    )
     first, then = world.run().attempts
     assert (first.batch_size, first.phase, first.round) == (16, Phase.EXPLORE, 1)
     assert first.bound_cost == pytest.approx(2 * 10 * 2250.0)
@@ -95,7 +103,12 @@ def test_a_new_batch_size_beyond_a_failure_is_tried_once() -> None:
     world.runs(8)
     world.job = job_of(4, 8, 16, 32, default=32)
     first, then = world.run().attempts
-    assert (first.batch_size, first.phase, first.bounded, then.bounded) == (4, Phase.RETURN, True, False)
+    assert (first.batch_size, first.phase, first.bounded, then.bounded) == (
+        4,
+        Phase.RETURN,
+        True,
+        False,
+    )
     assert 4 in world.arms()
     assert world.decide().attempts[0].phase is Phase.SAMPLE
 
@@ -109,13 +122,15 @@ def test_a_new_batch_size_that_fails_is_not_tried_again_within_the_window() -> N
 
 def test_an_arm_that_left_the_window_is_tried_once_and_pruned_sizes_return() -> None:
     world = World(sliding(), {16: NEVER, 32: 10.0, 64: 50.0})
-    assert world.runs(3) == [32, 16, 64]  # 64 needs 50 epochs, more than twice the 10 of 32: given up
+    # 64 needs 50 epochs, more than twice the 10 of 32: given up
+    assert world.runs(3) == [32, 16, 64]
     assert world.runs(1) == [32]
     assert set(world.arms()) == {32}
     world.epochs = {16: NEVER, 32: 10.0, 64: 4.0}  # the data have changed; 64 is not tried now
     history = [world.run().attempts[0] for _ in range(12)]
     returned = [a.batch_size for a in history if a.phase is Phase.RETURN]
-    assert returned[:2] == [16, 64]  # the smaller of two equally near ones first; 32 may leave the window later
+    # the smaller of two equally near ones first; 32 may leave the window later
+    assert returned[:2] == [16, 64]
     assert returned.count(64) == 1  # from then on an arm again
     assert all(a.bounded for a in history if a.phase is Phase.RETURN)
     arms = world.arms()
@@ -128,7 +143,8 @@ def test_an_arm_whose_only_run_slides_out_while_exploration_goes_on_returns() ->
     for _ in range(5):
         world.add(32, phase=Phase.INCUMBENT)  # concurrent runs
     world.epochs = {8: 11.0, 16: NEVER, 32: 10.0}
-    assert world.runs(2) == [32, 16]  # 16 fails now, so 8 keeps the one run that has left the window
+    # 16 fails now, so 8 keeps the one run that has left the window
+    assert world.runs(2) == [32, 16]
     assert set(world.arms()) == {32}
     returned, _ = world.run().attempts
     assert (returned.batch_size, returned.phase) == (8, Phase.RETURN)
@@ -145,10 +161,12 @@ def test_sizes_measured_on_another_gpu_only_are_tried_once_each_here() -> None:
     world.runs(10)
     world.device = A40
     moved = [world.run() for _ in range(4)]
-    assert [d.attempts[0].batch_size for d in moved[:3]] == [64, 32, 16]  # the cheapest on the old one first
+    # the cheapest on the old one first
+    assert [d.attempts[0].batch_size for d in moved[:3]] == [64, 32, 16]
     assert {d.attempts[0].phase for d in moved[:3]} == {Phase.RETURN}
     assert not moved[0].attempts[0].bounded  # it is the incumbent
-    assert [d.attempts[0].bound_cost for d in moved[1:3]] == [pytest.approx(2 * 9 * 2500.0)] * 2  # measured here by now
+    # measured here by now
+    assert [d.attempts[0].bound_cost for d in moved[1:3]] == [pytest.approx(2 * 9 * 2500.0)] * 2
     assert moved[3].attempts[0].phase is Phase.SAMPLE
     assert world.arms()[16].mean_epochs == 12.0  # Epochs(b) came along
 
@@ -166,7 +184,8 @@ def test_a_size_whose_runs_here_have_no_cost_is_not_tried_repeatedly() -> None:
     world = World(job_of(16, 32, default=32), NEEDS)
     for round_ in (1, 2):
         world.add(32, phase=Phase.EXPLORE, round_=round_)
-        world.add(16, phase=Phase.EXPLORE, round_=round_, time_s=None, energy_j=None)  # the GPU was shared
+        # the GPU was shared
+        world.add(16, phase=Phase.EXPLORE, round_=round_, time_s=None, energy_j=None)
     assert world.decide().attempts[0].phase is Phase.SAMPLE
 
 

@@ -54,14 +54,21 @@ class History:
     """A job that recurs on the GPU of ``scenario``."""
 
     def __init__(self, scenario: Scenario, policy: str, seed: int) -> None:
-        self.scenario, self.seed, self.number = scenario, seed, 0
+        self.scenario = scenario
+        self.seed = seed
+        self.number = 0
         self.job = scenario.job(policy=policy)
         self.environment = Environment(scenario, seed)
         self.belief: Belief = prior(self.job)
 
     def decide(self, scenario: Scenario | None = None) -> Decision:
         device = (scenario or self.scenario).device
-        return choose(self.job, self.belief, device=device, seed=decision_seed("job", self.number + 1, self.seed))
+        return choose(
+            self.job,
+            self.belief,
+            device=device,
+            seed=decision_seed("job", self.number + 1, self.seed),
+        )
 
     def recur(self) -> None:
         decision = self.decide()
@@ -97,15 +104,23 @@ class History:
         self.belief = learn(self.belief, trial)
 
 
-def costs_of(belief: Belief, here: Mapping[int, float], there: Mapping[int, float]) -> dict[int, float]:
+def costs_of(
+    belief: Belief, here: Mapping[int, float], there: Mapping[int, float]
+) -> dict[int, float]:
     """Expected cost [J] of the batch sizes that reached the target, where it is known."""
-    found = {b: one.cost.value for b, one in posteriors(belief, here, there).items() if b in belief.reached}
+    found = {
+        b: one.cost.value
+        for b, one in posteriors(belief, here, there).items()
+        if b in belief.reached
+    }
     return {b: cost for b, cost in found.items() if cost is not None}
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_first_run_on_another_gpu_is_within_10_percent_of_the_best_known(policy: str, workload: str) -> None:
+def test_the_first_run_on_another_gpu_is_within_10_percent_of_the_best_known(
+    policy: str, workload: str
+) -> None:
     v100, a40 = scenarios(workload)
     for seed in range(2):
         history = History(v100, policy, seed)
@@ -130,7 +145,9 @@ def test_the_first_run_on_another_gpu_beats_a_bad_default(policy: str, workload:
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_with_every_epoch_cost_profiled_here_costs_are_those_of_this_gpu(policy: str, workload: str) -> None:
+def test_with_every_epoch_cost_profiled_here_costs_are_those_of_this_gpu(
+    policy: str, workload: str
+) -> None:
     v100, a40 = scenarios(workload)
     history = History(v100, policy, seed=0)
     for _ in range(RECURRENCES):
@@ -150,7 +167,8 @@ def test_a_curve_is_shifted_to_the_level_measured_here() -> None:
     assert translated({}, {16: 4.0, 32: 2.0}) == {16: 4.0, 32: 2.0}
     there = {16: 4.0, 32: 2.0, 64: 1.0}
     assert translated({32: 6.0}, there) == pytest.approx({16: 12.0, 32: 6.0, 64: 3.0})
-    assert translated({32: 2.0, 64: 4.0}, there) == pytest.approx({16: 8.0, 32: 2.0, 64: 4.0})  # x1 and x4: x2
+    # x1 and x4: x2
+    assert translated({32: 2.0, 64: 4.0}, there) == pytest.approx({16: 8.0, 32: 2.0, 64: 4.0})
     assert translated({128: 5.0}, there) == {**there, 128: 5.0}
 
 
@@ -176,7 +194,10 @@ def test_one_measured_size_shifts_the_others(policy: str) -> None:
 
 def test_a_cost_from_another_device_has_no_interval_under_policy_zeus_and_says_why() -> None:
     world = World(job_of(16, 32, default=32, policy="zeus"), {16: 20.0, 32: 10.0})
-    found = {b: one.epoch_cost for b, one in posteriors(world.belief, {32: 9.0}, {16: 4.0, 32: 3.0}).items()}
+    found = {
+        b: one.epoch_cost
+        for b, one in posteriors(world.belief, {32: 9.0}, {16: 4.0, 32: 3.0}).items()
+    }
     assert found[16] == Estimate(pytest.approx(12.0), reason="taken from another device")
     assert found[32] == Estimate(9.0, 9.0, 9.0)
     nowhere = posteriors(world.belief, {}, {16: 4.0})[32].epoch_cost

@@ -59,7 +59,8 @@ def test_trap_4_where_nothing_converges_the_default_runs_with_a_reason() -> None
 def test_trap_5_failing_never_improves_an_arm() -> None:
     world = settled_world({16: 18.0, 32: 10.0, 64: 9.0})
     before = world.arms()[16].mean
-    for epochs in (1.0, 17.0, 19.0):  # stopped early: cheaper than 18 epochs, but only bounds from below
+    # stopped early: cheaper than 18 epochs, but only bounds from below
+    for epochs in (1.0, 17.0, 19.0):
         world.add(16, State.GIVEN_UP, epochs=epochs)
         assert world.arms()[16].mean >= before
     assert world.arms()[16].mean > before
@@ -89,7 +90,8 @@ def test_trap_8_one_lucky_run_does_not_tighten_the_bound_to_its_own_cost() -> No
     for round_, epochs in ((1, 10.0), (2, 4.0)):
         world.add(32, epochs=epochs, phase=Phase.EXPLORE, round_=round_)
     bounded = world.decide().attempts[0]
-    assert bounded.bound_cost == pytest.approx(2.0 * 7.0 * 2250.0)  # beta x the mean of 10 and 4, not x 4
+    # beta x the mean of 10 and 4, not x 4
+    assert bounded.bound_cost == pytest.approx(2.0 * 7.0 * 2250.0)
 
 
 def test_trap_9_each_decision_draws_its_own_numbers_and_can_be_repeated() -> None:
@@ -103,7 +105,9 @@ def test_trap_9_each_decision_draws_its_own_numbers_and_can_be_repeated() -> Non
 def test_trap_10_a_result_that_arrives_after_exploration_counts() -> None:
     world = World(JOB, NEEDS)
     world.runs(7)
-    late = replace(world.log[2], number=2, observation=replace(world.log[2].observation, epochs=30.0))
+    late = replace(
+        world.log[2], number=2, observation=replace(world.log[2].observation, epochs=30.0)
+    )
     others = [t for t in world.log if t.number != late.number]
     belief = world.belief.__class__(job=world.job)
     for trial in [*others, late]:
@@ -115,7 +119,8 @@ def test_trap_10_a_result_that_arrives_after_exploration_counts() -> None:
 
 def test_trap_11_an_idle_arm_is_forgotten_and_tried_again() -> None:
     world = settled_world({16: 14.0, 32: 10.0, 64: 18.0}, window=8)
-    world.epochs = {16: 14.0, 32: 10.0, 64: 3.0}  # the arm that is not drawn has become the cheapest
+    # the arm that is not drawn has become the cheapest
+    world.epochs = {16: 14.0, 32: 10.0, 64: 3.0}
     tried = world.runs(40)
     assert tried[-20:].count(64) > 10
     assert world.decide(settings={"pause_exploration": True}).attempts[0].batch_size == 64
@@ -129,7 +134,9 @@ def test_a_bounded_attempt_that_is_given_up_costs_at_most_beta_times_the_incumbe
         decision = world.decide()
         arms = world.arms()
         if decision.attempts[0].bounded:
-            assert decision.attempts[0].bound_cost == pytest.approx(2.0 * min(a.mean for a in arms.values()))
+            assert decision.attempts[0].bound_cost == pytest.approx(
+                2.0 * min(a.mean for a in arms.values())
+            )
         world.run()
 
 

@@ -11,7 +11,13 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State
-from airflow_provider_zeus.optimizer.arms import doubted, epoch_cost_variance, epoch_costs, loads, pace
+from airflow_provider_zeus.optimizer.arms import (
+    doubted,
+    epoch_cost_variance,
+    epoch_costs,
+    loads,
+    pace,
+)
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, choose, learn, prior
 from tests.strategies import V100
 from tests.unit.optimizer.world import World, job_of
@@ -22,7 +28,12 @@ SIZES = (8, 16, 32, 64, 128, 256)
 NEEDS = {8: 34.0, 16: 28.0, 32: 20.0, 64: 10.0, 128: 20.0, 256: 34.0}
 EPOCH_S = {8: 12.0, 16: 11.0, 32: 10.0, 64: 9.5, 128: 9.2, 256: 9.1}
 BEST = 64
-DEFAULTS = (pytest.param(8, marks=pytest.mark.slow), 32, 64, pytest.param(256, marks=pytest.mark.slow))
+DEFAULTS = (
+    pytest.param(8, marks=pytest.mark.slow),
+    32,
+    64,
+    pytest.param(256, marks=pytest.mark.slow),
+)
 
 
 @dataclass
@@ -70,8 +81,10 @@ def test_without_a_pause_the_best_size_is_found(policy: str, default: int) -> No
 def test_after_three_runs_one_wild_run_changes_no_more_than_three_decisions(
     policy: str, default: int, factor: float, nth: int
 ) -> None:
-    usual, paused = world_of(policy, default), world_of(policy, default, pauses={(BEST, nth): factor})
-    expected, found = usual.kept(35), paused.kept(35)
+    usual = world_of(policy, default)
+    paused = world_of(policy, default, pauses={(BEST, nth): factor})
+    expected = usual.kept(35)
+    found = paused.kept(35)
     assert paused.attempts[BEST] >= nth, "the wild run has run"
     different = [i for i, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b]
     assert len(different) <= 3, (expected, found)
@@ -81,7 +94,9 @@ def test_after_three_runs_one_wild_run_changes_no_more_than_three_decisions(
 @pytest.mark.parametrize("default", DEFAULTS)
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("nth", [2, 3])
-def test_of_three_runs_the_second_or_the_third_may_be_wild(policy: str, default: int, factor: float, nth: int) -> None:
+def test_of_three_runs_the_second_or_the_third_may_be_wild(
+    policy: str, default: int, factor: float, nth: int
+) -> None:
     found = world_of(policy, default, pauses={(BEST, nth): factor}).kept(35)
     expected = world_of(policy, default).kept(35)
     assert sum(a != b for a, b in zip(expected, found, strict=True)) <= 3, (expected, found)
@@ -90,7 +105,9 @@ def test_of_three_runs_the_second_or_the_third_may_be_wild(policy: str, default:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("default", DEFAULTS)
 @pytest.mark.parametrize("factor", FACTORS)
-def test_a_size_whose_first_run_is_wild_runs_again_within_five(policy: str, default: int, factor: float) -> None:
+def test_a_size_whose_first_run_is_wild_runs_again_within_five(
+    policy: str, default: int, factor: float
+) -> None:
     world = world_of(policy, default, pauses={(BEST, 1): factor})
     recurrences = []
     for _ in range(35):
@@ -126,7 +143,9 @@ def test_a_size_that_became_dear_is_left_after_three_runs_of_it(policy: str) -> 
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_excluded_run_is_as_if_it_had_never_been_and_the_decision_can_be_replayed(policy: str) -> None:
+def test_an_excluded_run_is_as_if_it_had_never_been_and_the_decision_can_be_replayed(
+    policy: str,
+) -> None:
     world = world_of(policy, pauses={(BEST, 2): 1000.0})
     world.kept(12)
     odd = [n for n in (3, 7, 12) if n <= len(world.log)]
@@ -138,27 +157,38 @@ def test_an_excluded_run_is_as_if_it_had_never_been_and_the_decision_can_be_repl
     assert decision == choose(world.job, without, device=V100, seed=5)
     stored = replace(decision, settings=settings)
     again = reduce(learn, world.log, prior(world.job, stored.settings))
-    assert choose(world.job, again, device=V100, seed=stored.seed, settings=stored.settings) == decision
+    assert (
+        choose(world.job, again, device=V100, seed=stored.seed, settings=stored.settings)
+        == decision
+    )
     assert belief_tag(belief) != belief_tag(without)
     assert Belief.from_json(prior(world.job, settings), belief.to_json()) == belief
 
 
 def test_a_wild_run_adds_nothing_to_the_spread_the_load_or_the_pace() -> None:
     world = world_of("zeus")
-    profile = [ProfileSample(batch_size=BEST, limit_w=250, samples=1000, energy_j=1900.0, time_s=9.5)]
+    profile = [
+        ProfileSample(batch_size=BEST, limit_w=250, samples=1000, energy_j=1900.0, time_s=9.5)
+    ]
     for _ in range(4):
         world.add(BEST, power_limit_w=250.0)
     usual_w = loads(world.belief, V100)
     world.epoch_s = {**EPOCH_S, BEST: 1000 * EPOCH_S[BEST]}
     world.power_w = 40.0
     world.add(BEST, power_limit_w=250.0)
-    assert epoch_cost_variance(world.belief, V100, Weights.of(world.job, V100)) == {BEST: pytest.approx(0.0)}
+    assert epoch_cost_variance(world.belief, V100, Weights.of(world.job, V100)) == {
+        BEST: pytest.approx(0.0)
+    }
     assert loads(world.belief, V100) == usual_w
     assert pace(world.belief, V100, profile) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("b", "factor", "is_doubted"), [(64, 1.9, False), (64, 2.1, True), (16, 3.9, False)])
-def test_a_first_run_is_doubted_by_what_a_step_of_another_size_takes(b: int, factor: float, is_doubted: bool) -> None:
+@pytest.mark.parametrize(
+    ("b", "factor", "is_doubted"), [(64, 1.9, False), (64, 2.1, True), (16, 3.9, False)]
+)
+def test_a_first_run_is_doubted_by_what_a_step_of_another_size_takes(
+    b: int, factor: float, is_doubted: bool
+) -> None:
     world = world_of("zeus")
     world.epoch_s = {32: 10.0, 64: 10.0 * factor, 16: 10.0 * factor}
     world.add(32)

@@ -1,4 +1,4 @@
-"""A simulated job on a GPU: the epochs that each batch size needs, and the trial log."""
+"""A simulated job on a GPU: the epochs that each batch size needs, and the run log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Decision, DeviceInfo, Phase, PlannedAttempt, State, Trial
+from airflow_provider_zeus.model.trial import (
+    Decision,
+    DeviceInfo,
+    Phase,
+    PlannedAttempt,
+    State,
+    Trial,
+)
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
 from tests.strategies import V100, make_trial
@@ -79,7 +86,13 @@ class World:
             "energy_source": self.device.energy_source,
         }
 
-    def add(self, batch_size: int, state: State = State.CONVERGED, epochs: float | None = None, **fields: Any) -> Trial:
+    def add(
+        self,
+        batch_size: int,
+        state: State = State.CONVERGED,
+        epochs: float | None = None,
+        **fields: Any,
+    ) -> Trial:
         """Append one trial; default ``epochs``: those that its batch size needs."""
         epochs = self.epochs[batch_size] if epochs is None else epochs
         figures = self.figures(batch_size, epochs)
@@ -91,29 +104,36 @@ class World:
         """Append a trial that died; one that failed had begun to train."""
         began = {"time_s": 1.0} if state is State.FAILED else {}
         trial = make_trial(
-            self.number, batch_size, state, **{"job": self.job, "phase": Phase.EXPLORE, **began, **fields}
+            self.number,
+            batch_size,
+            state,
+            **{"job": self.job, "phase": Phase.EXPLORE, **began, **fields},
         )
         self.log.append(trial)
         return trial
 
     def run(self, **asked: Any) -> Decision:
         """One recurrence: decide, then run its attempts until one reaches its target."""
-        decision, data_slice = self.decide(**asked), f"slice {self.number}"
+        decision = self.decide(**asked)
+        data_slice = f"slice {self.number}"
         for attempt in decision.attempts:
             if self._attempt(attempt, data_slice) is State.CONVERGED:
                 break
         return decision
 
     def _attempt(self, attempt: PlannedAttempt, data_slice: str | None = None) -> State:
-        needed, allowed = self.epochs[attempt.batch_size], float(self.job.max_epochs or 1)
+        needed = self.epochs[attempt.batch_size]
+        allowed = float(self.job.max_epochs or 1)
         if attempt.bound_epochs is not None:
             allowed = min(allowed, attempt.bound_epochs)
         if attempt.bound_cost is not None:
             allowed = min(allowed, attempt.bound_cost / self.epoch_cost(attempt.batch_size))
         if needed <= allowed:
-            state, epochs = State.CONVERGED, needed
+            state = State.CONVERGED
+            epochs = needed
         else:
-            state, epochs = State.GIVEN_UP if attempt.bounded else State.EXHAUSTED, allowed
+            state = State.GIVEN_UP if attempt.bounded else State.EXHAUSTED
+            epochs = allowed
         fields = {"phase": attempt.phase, "round_": attempt.round, "data_slice": data_slice}
         self.add(attempt.batch_size, state, epochs, **fields)
         return state

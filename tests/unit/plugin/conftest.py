@@ -1,4 +1,4 @@
-"""Browsers of Airflow's own api-server app with our plugin in it, and a trial log for each test."""
+"""Browsers of Airflow's own api-server app with our plugin in it, and a run log for each test."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.store.sql.store import Store
+from tests.unit.plugin.auth_manager import SECRET
 
 
 @pytest.fixture
@@ -71,3 +72,13 @@ def store(airflow_home: Path, home: Path, empty_log: Path) -> Iterator[Store]:
     made = open_store()
     yield made
     made.close()
+
+
+@pytest.fixture
+def known_dags(airflow_app: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The DAGs that Airflow knows, as the auth manager lists those that a user may read."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    dags = {"d", "e"}
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: dags - {SECRET})
+    return dags

@@ -20,7 +20,8 @@ from tests.unit.plugin.auth_manager import SECRET
 from tests.unit.plugin.kit import JOB, dag_row, ran
 from tests.unit.store.store_kit import request
 
-ADDRESS, KEY = "/zeus/api/dags/d/settings", "zeus-settings:d.train"
+ADDRESS = "/zeus/api/dags/d/settings"
+KEY = "zeus-settings:d.train"
 OURS = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
 PAUSE = {"job_id": "d.train", "pause_exploration": True}
 
@@ -35,8 +36,17 @@ def job(store: Store) -> Iterator[Store]:
 
 def test_pause_and_pin_and_back(admin: Any, job: Store) -> None:
     answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
-    assert (answer.status_code, answer.json()["paused"], answer.json()["pinned"]) == (200, True, None)
-    assert admin.post(ADDRESS, json={"job_id": "d.train", "pin_batch_size": 64}, headers=OURS).json()["pinned"] == 64
+    assert (answer.status_code, answer.json()["paused"], answer.json()["pinned"]) == (
+        200,
+        True,
+        None,
+    )
+    assert (
+        admin.post(ADDRESS, json={"job_id": "d.train", "pin_batch_size": 64}, headers=OURS).json()[
+            "pinned"
+        ]
+        == 64
+    )
     assert job.settings("d.train") == {"pause_exploration": True, "pin_batch_size": 64}
     assert job.ask(request(2, job=JOB)).trial.batch_size == 64, "the next run takes it"
     again = {"job_id": "d.train", "resume": True}
@@ -54,7 +64,11 @@ def test_a_job_without_batch_sizes_has_nothing_to_pause(admin: Any, job: Store) 
 def test_who_and_when_is_written_down_and_shown(admin: Any, viewer: Any) -> None:
     admin.post(ADDRESS, json=PAUSE, headers=OURS)
     change = json.loads(AirflowVariables().get(KEY) or "")["changed"]
-    assert (change["by"], change["what"], change["at"][-6:]) == ("admin", "exploration paused", "+00:00")
+    assert (change["by"], change["what"], change["at"][-6:]) == (
+        "admin",
+        "exploration paused",
+        "+00:00",
+    )
     seen = viewer.get(ADDRESS, params={"job_id": "d.train"}).json()
     assert seen["changed"].startswith("admin, ")
     assert not seen["may_edit"]
@@ -63,9 +77,15 @@ def test_who_and_when_is_written_down_and_shown(admin: Any, viewer: Any) -> None
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        line = session.scalars(sa.select(Log).where(Log.event == EVENT).order_by(Log.id.desc())).first()
+        line = session.scalars(
+            sa.select(Log).where(Log.event == EVENT).order_by(Log.id.desc())
+        ).first()
         assert line is not None
-        assert (line.owner, line.dag_id, "exploration paused" in (line.extra or "")) == ("admin", "d", True)
+        assert (line.owner, line.dag_id, "exploration paused" in (line.extra or "")) == (
+            "admin",
+            "d",
+            True,
+        )
 
 
 def test_who_changed_a_shared_job_is_told_to_those_who_may_read_all_its_dags(
@@ -104,31 +124,46 @@ def test_a_change_leaves_other_settings_alone(admin: Any, job: Store) -> None:
         ({**OURS, "Content-Type": ""}, 415),
     ],
 )
-def test_another_sites_request_is_refused(admin: Any, job: Store, headers: dict[str, str], status: int) -> None:
+def test_another_sites_request_is_refused(
+    admin: Any, job: Store, headers: dict[str, str], status: int
+) -> None:
     headers = {"Content-Type": "application/json", **headers}
     assert admin.post(ADDRESS, content=json.dumps(PAUSE), headers=headers).status_code == status
     assert job.settings("d.train") == {}
 
 
-def test_a_token_of_its_own_needs_no_browser(anonymous: Any, token_of: Callable[..., str], admin: Any) -> None:
+def test_a_token_of_its_own_needs_no_browser(
+    anonymous: Any, token_of: Callable[..., str], admin: Any
+) -> None:
     headers = {"Authorization": f"Bearer {token_of('admin', 'admin')}"}
     assert anonymous.post(ADDRESS, json=PAUSE, headers=headers).status_code == 200
 
 
-def test_who_may_only_look_may_not_change(viewer: Any, anonymous: Any, admin: Any, job: Store) -> None:
+def test_who_may_only_look_may_not_change(
+    viewer: Any, anonymous: Any, admin: Any, job: Store
+) -> None:
     assert viewer.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
     assert anonymous.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 401
     ran(job, 2, dag_id=SECRET, job_id="theirs")
     theirs = {"job_id": "theirs", "resume": True}
-    assert admin.post(f"/zeus/api/dags/{SECRET}/settings", json=theirs, headers=OURS).status_code == 403
-    assert admin.post(ADDRESS, json=theirs, headers=OURS).status_code == 404, "nor through another DAG"
+    assert (
+        admin.post(f"/zeus/api/dags/{SECRET}/settings", json=theirs, headers=OURS).status_code
+        == 403
+    )
+    assert admin.post(ADDRESS, json=theirs, headers=OURS).status_code == 404, (
+        "nor through another DAG"
+    )
     assert job.settings("d.train") == {}
 
 
 @pytest.mark.parametrize(
-    "row", [{"is_paused": False}, {"is_paused": True}, {"is_stale": True}], ids=["present", "paused", "stale"]
+    "row",
+    [{"is_paused": False}, {"is_paused": True}, {"is_stale": True}],
+    ids=["present", "paused", "stale"],
 )
-def test_a_job_that_is_shared_takes_permission_on_every_dag_of_it(admin: Any, job: Store, row: dict[str, bool]) -> None:
+def test_a_job_that_is_shared_takes_permission_on_every_dag_of_it(
+    admin: Any, job: Store, row: dict[str, bool]
+) -> None:
     ran(job, 2, dag_id=SECRET)
     with dag_row(SECRET, **row):
         assert admin.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
@@ -142,7 +177,10 @@ def test_a_dag_that_was_deleted_in_airflow_keeps_nobody_from_changing_a_job_that
     ran(job, 2, dag_id="gone")
     assert admin.get(ADDRESS, params={"job_id": "d.train"}).json()["may_edit"]
     for change in ({"pause_exploration": True}, {"pin_batch_size": 64}, {"audit": True}):
-        assert admin.post(ADDRESS, json={"job_id": "d.train", **change}, headers=OURS).status_code == 200
+        assert (
+            admin.post(ADDRESS, json={"job_id": "d.train", **change}, headers=OURS).status_code
+            == 200
+        )
     assert viewer.post(ADDRESS, json=PAUSE, headers=OURS).status_code == 403
     assert not viewer.get(ADDRESS, params={"job_id": "d.train"}).json()["may_edit"]
 
@@ -178,24 +216,34 @@ def test_odd_bodies_are_refused(admin: Any, job: Store, body: Any) -> None:
     assert job.settings("d.train") == {}
 
 
-def test_a_setting_that_the_environment_holds_is_named(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_the_environment_holds_is_named(
+    admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_ZEUS-SETTINGS:D.TRAIN", '{"eta": 0.2}')
     answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
     assert answer.status_code == 503
     assert f"Variable {KEY!r} does not keep" in answer.json()["problem"]
 
 
-def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(admin: Any, job: Store) -> None:
+def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(
+    admin: Any, job: Store
+) -> None:
     text = '{"eta": 0.9, "pin_batch_size": 64,}'
     AirflowVariables().set(KEY, text)
     seen = admin.get(ADDRESS, params={"job_id": "d.train"}).json()
     assert (seen["paused"], seen["pinned"], seen["changed"]) == (False, None, "")
     assert KEY in seen["problem"]
-    for change in (PAUSE, {"job_id": "d.train", "pin_batch_size": 32}, {"job_id": "d.train", "resume": True}):
+    for change in (
+        PAUSE,
+        {"job_id": "d.train", "pin_batch_size": 32},
+        {"job_id": "d.train", "resume": True},
+    ):
         answer = admin.post(ADDRESS, json=change, headers=OURS)
         assert answer.status_code == 503
         problem = answer.json()["problem"]
-        assert ("line 1 column 35" in problem, "pin_batch_size" in problem) == (True, False), "where, not the text"
+        assert ("line 1 column 35" in problem, "pin_batch_size" in problem) == (True, False), (
+            "where, not the text"
+        )
     assert AirflowVariables().get(KEY) == text
     assert job.settings("d.train") == {}
     (row,) = admin.get("/zeus/api/jobs").json()["jobs"]
@@ -215,7 +263,9 @@ def test_the_default_is_measured_when_asked_for(admin: Any, viewer: Any, job: St
     assert (trial.planned.phase, trial.batch_size) == (Phase.AUDIT, JOB.default_batch_size)
 
 
-def test_after_many_runs_the_page_does_not_say_that_the_default_still_waits(admin: Any, job: Store) -> None:
+def test_after_many_runs_the_page_does_not_say_that_the_default_still_waits(
+    admin: Any, job: Store
+) -> None:
     """It knows the newest runs alone; the audit is among the older ones."""
     admin.post(ADDRESS, json={"job_id": "d.train", "audit": True}, headers=OURS)
     for n in range(2, 4 + overview_state.NEWEST):
@@ -225,7 +275,9 @@ def test_after_many_runs_the_page_does_not_say_that_the_default_still_waits(admi
     assert overview_view.controls(newest, job.settings("d.train"), {}, may_edit=True).audit_text
 
 
-def test_the_default_is_measured_after_an_audit_in_another_dag_that_shares_the_job(admin: Any, job: Store) -> None:
+def test_the_default_is_measured_after_an_audit_in_another_dag_that_shares_the_job(
+    admin: Any, job: Store
+) -> None:
     ask = {"job_id": "d.train", "audit": True}
     ran(job, 2, dag_id="e")
     admin.post(ADDRESS, json=ask, headers=OURS)

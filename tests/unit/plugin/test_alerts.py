@@ -22,7 +22,9 @@ def ended(store: Store, n: int, **changes: Any) -> None:
 
 
 def shown(client: Any) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = client.get("/zeus/api/dags/d/costs", params={"job_id": JOB}).json()["alerts"]
+    found: list[dict[str, str]] = client.get(
+        "/zeus/api/dags/d/costs", params={"job_id": JOB}
+    ).json()["alerts"]
     return found
 
 
@@ -32,7 +34,9 @@ def test_a_viewer_sees_what_holds_and_what_to_do(viewer: Any, store: Store) -> N
     ended(store, 2, state=State.FAILED, reason="disk full")
     (event,) = shown(viewer)
     assert set(event) == {"sentence", "remedy"}
-    assert event["sentence"] == "The newest run left no model (trial 2): disk full."
+    assert event["sentence"].startswith(
+        "The newest run left no model (run 2): disk full. 1 failed attempt took "
+    )
     assert event["remedy"].startswith("See the log of the task")
     ended(store, 3)
     assert shown(viewer) == [], "it has ended"

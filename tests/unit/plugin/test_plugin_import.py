@@ -18,7 +18,9 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 
 
 def test_the_plugin_module_loads_nothing_heavy() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    )
     loaded = json.loads(done.stdout.splitlines()[-1])
     assert "airflow_provider_zeus.plugin" in loaded
     assert not {name.partition(".")[0] for name in loaded} & HEAVY

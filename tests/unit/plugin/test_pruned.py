@@ -48,13 +48,16 @@ def pages(admin: Any) -> dict[str, str]:
     return answers
 
 
-def test_no_page_says_anything_else_of_costs(admin: Any, log: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_page_says_anything_else_of_costs(
+    admin: Any, log: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = pages(admin)
     url = store_url("zeus_default")
     assert url is not None
     pruned = prune(engine_of(read_url(url)), "d.train", 1e9)
     assert pruned.points == pruned.decisions == RUNS - 6
-    monkeypatch.setattr(reading, "beliefs", BeliefCache())  # as in a process that did not see the log before
+    # as in a process that did not see the log before
+    monkeypatch.setattr(reading, "beliefs", BeliefCache())
     assert pages(admin) == before
 
 

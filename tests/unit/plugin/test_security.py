@@ -1,4 +1,6 @@
-"""Every route of the app, as it stands: a new one is met by these tests without being named here."""
+"""Every route of the app, as it stands:
+a new one is met by these tests without being named here.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
     from airflow_provider_zeus.plugin.api.app import app
 
     paths = app.openapi()["paths"]
-    return [(method.upper(), path, what) for path, ways in paths.items() for method, what in ways.items()]
+    return [
+        (method.upper(), path, what)
+        for path, ways in paths.items()
+        for method, what in ways.items()
+    ]
 
 
 def filled(path: str, **values: str) -> str:
@@ -36,7 +42,9 @@ def filled(path: str, **values: str) -> str:
 
 def asked(client: Any, method: str, path: str, **more: Any) -> Any:
     body = {"job_id": "d.train", "pause_exploration": True}
-    more |= {"json": body, "headers": {**OURS, **more.get("headers", {})}} if method != "GET" else {}
+    more |= (
+        {"json": body, "headers": {**OURS, **more.get("headers", {})}} if method != "GET" else {}
+    )
     return client.request(method, path, params={**needed(path), "job_id": "d.train"}, **more)
 
 
@@ -44,7 +52,9 @@ def needed(address: str) -> dict[str, Any]:
     """Query parameters that a route asks for, with values that it takes."""
     for _, path, what in operations():
         if re.fullmatch(re.sub(r"{\w+}", "[^/]+", f"/zeus{path}"), address):
-            asked_for = [p for p in what.get("parameters", ()) if p["in"] == "query" and p["required"]]
+            asked_for = [
+                p for p in what.get("parameters", ()) if p["in"] == "query" and p["required"]
+            ]
             return {p["name"]: p["schema"].get("enum", ["train"])[0] for p in asked_for}
     return {}
 
@@ -52,12 +62,18 @@ def needed(address: str) -> dict[str, Any]:
 def test_the_schema_names_every_route() -> None:
     from airflow_provider_zeus.plugin.api.app import app
 
-    routes = {(m, getattr(r, "path", "")) for r in app.routes for m in getattr(r, "methods", set()) - {"HEAD"}}
+    routes = {
+        (m, getattr(r, "path", ""))
+        for r in app.routes
+        for m in getattr(r, "methods", set()) - {"HEAD"}
+    }
     assert {(method, path) for method, path, _ in operations()} == routes
     assert len(routes) >= 8
 
 
-def test_nobody_gets_in_without_a_login(anonymous: Any, token_of: Callable[..., str], store: Store) -> None:
+def test_nobody_gets_in_without_a_login(
+    anonymous: Any, token_of: Callable[..., str], store: Store
+) -> None:
     ran(store, 1)
     expired = {"Cookie": f"_token={token_of(seconds=-60)}"}
     forged = {"Cookie": f"_token={token_of()[:-4]}AAAA"}
@@ -83,7 +99,9 @@ def test_a_dag_that_is_denied_is_closed_everywhere(viewer: Any, store: Store) ->
     ran(store, 2)
     for method, path, _ in operations():
         if "{dag_id}" in path:
-            assert asked(viewer, method, filled(path, dag_id=SECRET, run_id="run1")).status_code == 403, path
+            assert (
+                asked(viewer, method, filled(path, dag_id=SECRET, run_id="run1")).status_code == 403
+            ), path
         elif method == "GET":
             assert "hidden-job" not in asked(viewer, method, filled(path)).text, path
 
@@ -100,9 +118,15 @@ def test_another_dags_run_or_job_is_not_told(viewer: Any, store: Store) -> None:
             assert "V100" not in answer.text, path
 
 
-@pytest.mark.parametrize("name", ["../page.html", "..%2fpage.html", "%2e%2e/auth.py", "..\\auth.py", "/etc/passwd", ""])
+@pytest.mark.parametrize(
+    "name", ["../page.html", "..%2fpage.html", "%2e%2e/auth.py", "..\\auth.py", "/etc/passwd", ""]
+)
 def test_no_path_leads_out(viewer: Any, name: str) -> None:
-    for address in (f"/zeus/static/x/{name}", f"/zeus/static/{name}/page.js", f"/zeus/static/x/{quote(name, safe='')}"):
+    for address in (
+        f"/zeus/static/x/{name}",
+        f"/zeus/static/{name}/page.js",
+        f"/zeus/static/x/{quote(name, safe='')}",
+    ):
         answer = viewer.get(address)
         assert answer.status_code in (200, 404), address
         assert "root:" not in answer.text
@@ -120,7 +144,9 @@ def test_scripts_in_ids_come_back_as_json_alone(viewer: Any, store: Store) -> No
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_every_answer_may_be_framed_by_airflow_alone(viewer: Any, anonymous: Any, store: Store) -> None:
+def test_every_answer_may_be_framed_by_airflow_alone(
+    viewer: Any, anonymous: Any, store: Store
+) -> None:
     for client in (viewer, anonymous):
         for method, path, _ in operations():
             policy = asked(client, method, filled(path)).headers["Content-Security-Policy"]
@@ -136,7 +162,11 @@ def test_reading_writes_nothing(viewer: Any, store: Store, home: Path) -> None:
         ran(store, n)
 
     def held() -> tuple[Any, ...]:
-        files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in home.iterdir() if p.suffix == ".db"}
+        files = {
+            p.name: hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in home.iterdir()
+            if p.suffix == ".db"
+        }
         return (
             files,
             [(t.number, t.state, t.told_seq) for t in store.trials("d.train")],
@@ -147,7 +177,10 @@ def test_reading_writes_nothing(viewer: Any, store: Store, home: Path) -> None:
     assert before[0]
     for method, path, _ in operations():
         if method == "GET":
-            assert asked(viewer, method, filled(path, dag_id="d", run_id="run1")).status_code in (200, 404), path
+            assert asked(viewer, method, filled(path, dag_id="d", run_id="run1")).status_code in (
+                200,
+                404,
+            ), path
     assert held() == before
 
 
@@ -181,13 +214,21 @@ def requests_(draw: st.DrawFn) -> tuple[str, str, dict[str, Any], Any]:
     return method, filled(path, **values), query, body
 
 
-@settings(max_examples=max(40, settings().max_examples), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(40, settings().max_examples),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(request=requests_())
 def test_no_request_of_a_viewer_breaks_the_app(viewer: Any, store: Store, request: Any) -> None:
     asked_oddly(viewer, store, *request)
 
 
-@settings(max_examples=max(40, settings().max_examples), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(40, settings().max_examples),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(request=requests_())
 def test_no_request_of_an_admin_breaks_the_app(admin: Any, store: Store, request: Any) -> None:
     """Whose bodies are read, which a viewer's are not."""

@@ -1,4 +1,6 @@
-"""A log of 33 runs with retries, map indexes and two sources: every surface has the same figures to the last digit."""
+"""A log of 33 runs with retries, map indexes and two sources:
+every surface has the same figures to the last digit.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.cli import trials as cli_trials
+from airflow_provider_zeus.cli import runs as cli_runs
 from airflow_provider_zeus.cli.export_lines import line_of_part
 from airflow_provider_zeus.cli.report import by_job
+from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.openlineage import FACET, lineage_of
 from airflow_provider_zeus.reports.months import month_bounds, month_of
@@ -27,14 +30,20 @@ from airflow_provider_zeus.training import trackers
 from tests.unit.operators.test_result_reporter import end, reporter_of, settled
 from tests.unit.store.store_kit import DictPort, request
 
-RUNS, RETRIED, MAPPED = 33, (4, 9, 25), (7, 30)
+RUNS = 33
+RETRIED = (4, 9, 25)
+MAPPED = (7, 30)
 Part = tuple[str, int]  # run, map index
 NAMES = {"energy_j": "energyJ", "time_s": "timeS"}  # in a facet
 FIGURES = tuple(NAMES)
 
 
-def task(store: Store, n: int, folder: Path, map_index: int = -1, try_number: int = 1, **seen: Any) -> dict[str, Any]:
-    """A try of a task, by the reporter of a real one: what it tells XCom, lineage and assets, metrics and a tracker."""
+def task(
+    store: Store, n: int, folder: Path, map_index: int = -1, try_number: int = 1, **seen: Any
+) -> dict[str, Any]:
+    """A try of a task, by the reporter of a real one: what it tells XCom,
+    lineage and assets, metrics and a tracker.
+    """
     origin = replace(request(n).origin, map_index=map_index, try_number=try_number)
     ti_id = f"ti-{n}-{map_index}-{try_number}"
     trial = store.ask(request(n, ti_id=ti_id, origin=origin, try_number=try_number)).trial
@@ -46,7 +55,9 @@ def task(store: Store, n: int, folder: Path, map_index: int = -1, try_number: in
     reporter(replace(line, batch_size=trial.batch_size))
     settled(reporter)
     newest = store.trials("d.train", last=100)
-    figures = with_log(RunFigures(cost=reporter.cost_xcom(), ended=reporter.ended), newest, store.profile)
+    figures = with_log(
+        RunFigures(cost=reporter.cost_xcom(), ended=reporter.ended), newest, store.profile
+    )
     told: dict[str, float] = {}
     log_to = trackers.Trackers({})
     log_to._write = lambda name, run, prefix, known, *_: told.update(known)  # type: ignore[method-assign]
@@ -57,7 +68,11 @@ def task(store: Store, n: int, folder: Path, map_index: int = -1, try_number: in
         "xcom": reporter.cost_xcom(),
         "event": event,
         "facet": {f: getattr(lineage_of(event).run_facets[FACET], a) for f, a in NAMES.items()},
-        "metrics": {m.name.rpartition(".")[2]: m.value for m in trial_metrics(reporter.ended, newest) if not m.total},
+        "metrics": {
+            m.name.rpartition(".")[2]: m.value
+            for m in trial_metrics(reporter.ended, newest)
+            if not m.total
+        },
         "mlflow": told,
     }
 
@@ -82,7 +97,9 @@ def parts(trials: list[Trial], of: Any) -> dict[Part, dict[str, float]]:
     return dict(sums)
 
 
-def test_every_surface_says_what_another_says(admin: Any, store: Store, log: Any, tmp_path: Path) -> None:
+def test_every_surface_says_what_another_says(
+    admin: Any, store: Store, log: Any, tmp_path: Path
+) -> None:
     def answer(path: str, **params: Any) -> Any:
         got = admin.get(f"/zeus/api/{path}", params=params)
         assert got.status_code == 200, got.text
@@ -94,23 +111,32 @@ def test_every_surface_says_what_another_says(admin: Any, store: Store, log: Any
     assert len(trials) == len(held) + len(RETRIED)
 
     told = {
-        name: {part: {f: sum(one[name][f] for one in tries) for f in FIGURES} for part, tries in log.items()}
+        name: {
+            part: {f: sum(one[name][f] for one in tries) for f in FIGURES}
+            for part, tries in log.items()
+        }
         for name in ("xcom", "event", "facet", "metrics", "mlflow")
     }
     assert {name: each == held for name, each in told.items()} == dict.fromkeys(told, True)
 
-    by_cli = {(t.origin.run_id, t.number): cli_trials._figures(t) for t in trials}
+    numbers = RunNumbers(trials)
+    by_cli = {(t.origin.run_id, t.number): cli_runs._figures(t, numbers) for t in trials}
     assert parts(trials, lambda t: by_cli[t.origin.run_id, t.number]) == held
     lines = list(csv.DictReader(io.StringIO(admin.get("/zeus/api/dags/d/export").text)))
     history = [json.loads(line_of_part(part)) for part in store.history("d.train")]
     exported = [trial for line in history if "run" in line for trial in line["run"]["trials"]]
     for rows in (lines, exported):
         numbered = {int(row["trial"] if "trial" in row else row["number"]): row for row in rows}
-        assert parts(trials, lambda t, by=numbered: {f: float(by[t.number][f]) for f in FIGURES}) == held
+        assert (
+            parts(trials, lambda t, by=numbered: {f: float(by[t.number][f]) for f in FIGURES})
+            == held
+        )
 
     tab = answer("dags/d/costs")
     rows = {(r["run_id"], -1 if r["map_index"] is None else r["map_index"]): r for r in tab["rows"]}
-    assert {p: {"energy_j": r["energy"]["value"], "time_s": r["time"]["value"]} for p, r in rows.items()} == held
+    assert {
+        p: {"energy_j": r["energy"]["value"], "time_s": r["time"]["value"]} for p, r in rows.items()
+    } == held
     for run_id in {run_id for run_id, _ in held}:
         for part in answer(f"dags/d/runs/{run_id}/costs")["parts"]:
             key = run_id, -1 if part["map_index"] is None else part["map_index"]
@@ -119,7 +145,9 @@ def test_every_surface_says_what_another_says(admin: Any, store: Store, log: Any
             assert len(tiles) == 2, "and no third figure that weighs both"
 
     # Sums are of one source: what a page, the month and its report say of each.
-    (simulated, counted) = sorted(tab["totals"], key=lambda total: total["source"]["kind"], reverse=True)
+    (simulated, counted) = sorted(
+        tab["totals"], key=lambda total: total["source"]["kind"], reverse=True
+    )
     slow = answer("dags/d/charts")
     cost = {t["name"]: t["figure"]["text"] for t in slow["headline"][0]["figures"]}
     newest = min((simulated, counted), key=lambda total: total["source"]["text"] == "simulated")
@@ -127,9 +155,16 @@ def test_every_surface_says_what_another_says(admin: Any, store: Store, log: Any
         "Energy": newest["energy"]["text"],
         "Time": newest["time"]["text"],
     }
-    assert slow["sentence"]["text"].split(" cost ")[1].startswith(f"{cost['Energy']} and {cost['Time']}. ")
+    assert (
+        slow["sentence"]["text"]
+        .split(" cost ")[1]
+        .startswith(f"{cost['Energy']} and {cost['Time']}. ")
+    )
     month = month_of(trials[0].opened_at)
-    kinds = {k["source"]["text"]: k["answers"][0]["figures"] for k in answer("months", month=month)["kinds"]}
+    kinds = {
+        k["source"]["text"]: k["answers"][0]["figures"]
+        for k in answer("months", month=month)["kinds"]
+    }
     assert sorted(kinds) == sorted(t["source"]["text"] for t in tab["totals"]), kinds
     for total in tab["totals"]:
         spent = {t["name"]: t["figure"]["text"] for t in kinds[total["source"]["text"]]}
@@ -137,9 +172,13 @@ def test_every_surface_says_what_another_says(admin: Any, store: Store, log: Any
     table = by_job(month, store.sums(month_bounds(month, 1)), {}, Prices())
     reported = {record["kind"]: record for record in table.records}
     for kind, total in zip(
-        ("measured", "simulated"), (newest, next(t for t in tab["totals"] if t is not newest)), strict=True
+        ("measured", "simulated"),
+        (newest, next(t for t in tab["totals"] if t is not newest)),
+        strict=True,
     ):
-        assert reported[kind]["energy_kwh"] == pytest.approx(total["energy"]["value"] / 3.6e6, rel=1e-14)
+        assert reported[kind]["energy_kwh"] == pytest.approx(
+            total["energy"]["value"] / 3.6e6, rel=1e-14
+        )
 
     # What was saved: the tab, the page of all jobs, the month and its report.
     (saved,) = [a for a in slow["headline"] if a["about"].startswith("against ")]

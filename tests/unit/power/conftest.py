@@ -26,7 +26,9 @@ from tests.fake_nvml import FakeNvml, Gpu
 
 @pytest.fixture(autouse=True)
 def counters_move(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for a counter to move whose clock it drives itself; those of test_still_readings.py do."""
+    """No test waits for a counter to move whose clock it drives itself;
+    those of test_still_readings.py do.
+    """
     monkeypatch.setattr(cpu, "moves", lambda read: True)
     monkeypatch.setattr(nvml_gpu, "moves", lambda read: True)
 
@@ -54,7 +56,9 @@ gpu = open_device("simulated:v100/shufflenet", state_dir=state_dir)
 
 
 class Trainer:
-    """A child process that runs the preamble above and then ``body``; each ``say(...)`` of it is one line."""
+    """A child process that runs the preamble above and then ``body``;
+    each ``say(...)`` of it is one line.
+    """
 
     def __init__(self, state_dir: Path, body: str, **popen: object) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -93,7 +97,9 @@ def records(state_dir: Path) -> list[Path]:
 
 @pytest.fixture
 def gpu(tmp_path: Path) -> SimulatedGpu:
-    return SimulatedGpu("v100", load="shufflenet", state_file=tmp_path / "simulated-v100-shufflenet.gpu")
+    return SimulatedGpu(
+        "v100", load="shufflenet", state_file=tmp_path / "simulated-v100-shufflenet.gpu"
+    )
 
 
 @pytest.fixture
@@ -137,7 +143,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Trainer]]:
 
 @pytest.fixture(autouse=True)
 def guardians(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int]]]:
-    """Pids of the living guardians that this test started, itself or through its trainers; none may outlive it."""
+    """Pids of the living guardians that this test started, itself or through its trainers;
+    none may outlive it.
+    """
     mark = f"ZEUS_TEST={uuid.uuid4().hex}"
     monkeypatch.setenv(*mark.split("="))
 
@@ -150,6 +158,9 @@ def guardians(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int
 
 def _is_guardian(process: Path, mark: bytes) -> bool:
     try:
-        return b"guardian.py" in (process / "cmdline").read_bytes() and mark in (process / "environ").read_bytes()
+        return (
+            b"guardian.py" in (process / "cmdline").read_bytes()
+            and mark in (process / "environ").read_bytes()
+        )
     except OSError:
         return False

@@ -19,7 +19,8 @@ from benchmarks.parts.gpu_readings import meter_and_polled, update_period
 from benchmarks.parts.gpu_training import resnet18
 from tests.fake_nvml import FakeNvml, Gpu
 
-REST_W, LOAD_W = 60.0, 230.0
+REST_W = 60.0
+LOAD_W = 230.0
 LENGTHS = benchmark.Lengths(
     counter_s=0.5,
     load_s=1.0,
@@ -55,7 +56,9 @@ def load(card: Gpu) -> Iterator[None]:
 
 
 class ToldTime:
-    """The clock of the readings and of the GPU: it goes on by 0.2 ms with each look, however busy the host is."""
+    """The clock of the readings and of the GPU: it goes on by 0.2 ms with each look,
+    however busy the host is.
+    """
 
     def __init__(self, nvml: FakeNvml) -> None:
         self._nvml, self.now_s = nvml, time.monotonic() + 1.0
@@ -77,7 +80,8 @@ def told(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> ToldTime:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The energy consumption")  # upstream's, of a window shorter than a tick
+# upstream's, of a window shorter than a tick
+@pytest.mark.filterwarnings("ignore:The energy consumption")
 def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gpu) -> None:
     gpu, device = benchmark.opened(on="cpu")
     report = benchmark.measured(gpu, device, "cpu", partial(load, card), LENGTHS)
@@ -91,18 +95,29 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
         assert row["mean_w"] == pytest.approx(REST_W, rel=0.5)
         assert row["upstream_j"] == pytest.approx(row["energy_j"], rel=0.5)
         assert row["samples"] % row["batch_size"] == 0
-    assert [row["share"] for row in report["waits"]] == [share for _, share, _ in gpu_training.WAITS]
+    assert [row["share"] for row in report["waits"]] == [
+        share for _, share, _ in gpu_training.WAITS
+    ]
     assert [name for name in nvml.calls() if "Set" in name] == nvml.sets == []
     text = benchmark.markdown_of(report)
     assert "Tesla V100-SXM2-16GB, driver 550.54.15" in text.splitlines()[0]
-    assert all(line.count("|") == 9 for line in text.split("## ResNet-18")[1].split("##")[0].splitlines() if line)
+    assert all(
+        line.count("|") == 9
+        for line in text.split("## ResNet-18")[1].split("##")[0].splitlines()
+        if line
+    )
 
 
 @pytest.mark.slow
-def test_a_loader_that_lets_the_training_wait_is_found(nvml: FakeNvml, card: Gpu, tmp_path: Path) -> None:
+def test_a_loader_that_lets_the_training_wait_is_found(
+    nvml: FakeNvml, card: Gpu, tmp_path: Path
+) -> None:
     cells = ((0, 0.05, True), (0, 0.8, True), (2, 0.8, True))
-    # long enough for the least of a second in which a share is known, also where a busy host makes the sample step slow
-    few, much, beside = gpu_training.waits("cpu", str(tmp_path), 4.0, size=4, pixels=16, width=4, cells=cells)
+    # long enough for the least of a second in which a share is known, also where a busy host makes
+    # the sample step slow
+    few, much, beside = gpu_training.waits(
+        "cpu", str(tmp_path), 4.0, size=4, pixels=16, width=4, cells=cells
+    )
     assert 0.0 <= few["found"] < min(much["found"], beside["found"]) < 1.0
 
 
@@ -138,7 +153,9 @@ def test_a_counter_that_reads_too_much_shows_against_polling(nvml: FakeNvml, car
 def test_a_gpu_without_counter_is_trained_on_and_not_compared(nvml: FakeNvml, card: Gpu) -> None:
     card.has_counter = 0
     gpu, device = benchmark.opened(on="cpu")
-    found = meter_and_polled(device, partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle), partial(load, card), 1.0)
+    found = meter_and_polled(
+        device, partial(ask, "nvmlDeviceGetPowerUsage", gpu.handle), partial(load, card), 1.0
+    )
     assert set(found) == {"missing"}
     assert "no counter" in found["missing"]
     device.close()
@@ -164,10 +181,18 @@ def test_a_batch_size_that_does_not_fit_is_said_and_the_others_are_trained(
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [(None, "NVML lists no GPU"), ({"processes": 1}, "1 other process uses the GPU"), ({}, "sees no GPU")],
+    [
+        (None, "NVML lists no GPU"),
+        ({"processes": 1}, "1 other process uses the GPU"),
+        ({}, "sees no GPU"),
+    ],
 )
 def test_without_a_gpu_of_its_own_it_says_so_and_claims_nothing(
-    nvml: FakeNvml, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, int] | None, said: str
+    nvml: FakeNvml,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, int] | None,
+    said: str,
 ) -> None:
     if changes is not None:
         nvml.add(**changes)
@@ -181,4 +206,6 @@ def test_without_a_gpu_of_its_own_it_says_so_and_claims_nothing(
 def test_the_network_is_the_one_that_its_name_says() -> None:
     parameters = [p.shape for p in resnet18().parameters()]
     assert sum(p.numel() for p in resnet18().parameters()) == 11_689_512
-    assert sum(len(shape) == 4 and shape[-1] > 1 for shape in parameters) == 17, "and one linear layer"
+    assert sum(len(shape) == 4 and shape[-1] > 1 for shape in parameters) == 17, (
+        "and one linear layer"
+    )

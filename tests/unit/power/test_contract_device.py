@@ -1,4 +1,7 @@
-"""What every device promises (``power.device.Device``). A new device is one more function in ``DEVICES``."""
+"""What every device promises (``power.device.Device``).
+
+A new device is one more function in ``DEVICES``.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,24 @@ SOURCES = {"nvml_counter", "nvml_poll", "rapl", "estimate", "simulated"}
 
 def one_gpu(nvml: FakeNvml, folder: Path) -> Device:
     nvml.add()
-    return open_nvml(read_only=False, max_power_w=None, power_socket="", gpus=1, processes=1, lock=None)
+    return open_nvml(
+        read_only=False, max_power_w=None, power_socket="", gpus=1, processes=1, lock=None
+    )
 
 
 def two_gpus(nvml: FakeNvml, folder: Path) -> Device:
     nvml.add()
     nvml.add()
-    return open_nvml(read_only=False, max_power_w=None, power_socket="", gpus=2, processes=1, lock=None)
+    return open_nvml(
+        read_only=False, max_power_w=None, power_socket="", gpus=2, processes=1, lock=None
+    )
 
 
 def gpu_to_read_only(nvml: FakeNvml, folder: Path) -> Device:
     nvml.add()
-    return open_nvml(read_only=True, max_power_w=None, power_socket="", gpus=1, processes=1, lock=None)
+    return open_nvml(
+        read_only=True, max_power_w=None, power_socket="", gpus=1, processes=1, lock=None
+    )
 
 
 def simulated(nvml: FakeNvml, folder: Path) -> Device:
@@ -43,7 +52,9 @@ def simulated(nvml: FakeNvml, folder: Path) -> Device:
 
 
 def two_simulated(nvml: FakeNvml, folder: Path) -> Device:
-    return DeviceGroup([open_simulated("simulated:v100/shufflenet", folder, number) for number in (1, 2)])
+    return DeviceGroup(
+        [open_simulated("simulated:v100/shufflenet", folder, number) for number in (1, 2)]
+    )
 
 
 def processors(nvml: FakeNvml, folder: Path) -> Device:
@@ -58,7 +69,16 @@ def none(nvml: FakeNvml, folder: Path) -> Device:
     return NoneDevice(None)
 
 
-DEVICES = (one_gpu, two_gpus, gpu_to_read_only, simulated, two_simulated, processors, estimate, none)
+DEVICES = (
+    one_gpu,
+    two_gpus,
+    gpu_to_read_only,
+    simulated,
+    two_simulated,
+    processors,
+    estimate,
+    none,
+)
 
 
 @pytest.fixture(params=DEVICES, ids=lambda opened: opened.__name__)

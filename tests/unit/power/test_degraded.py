@@ -1,4 +1,5 @@
-"""The table in docs/power.md of messages where something is missing: each sentence is logged or stored.
+"""The table in docs/power.md of messages where something is missing:
+each sentence is logged or stored.
 
 Every case is a whole training, which ends well.
 """
@@ -22,7 +23,8 @@ from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import ROOT
 from tests.unit.power.test_nvml_training import Training
 
-COUNTER, SETTER = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceSetPowerManagementLimit"
+COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
+SETTER = "nvmlDeviceSetPowerManagementLimit"
 
 
 def documented() -> dict[str, tuple[str, str]]:
@@ -36,8 +38,13 @@ def documented() -> dict[str, tuple[str, str]]:
 class World:
     """What a case may arrange before the training, and in its middle."""
 
-    def __init__(self, nvml: FakeNvml, card: Gpu, tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.nvml, self.card, self.tmp, self.monkeypatch = nvml, card, tmp, monkeypatch
+    def __init__(
+        self, nvml: FakeNvml, card: Gpu, tmp: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.nvml = nvml
+        self.card = card
+        self.tmp = tmp
+        self.monkeypatch = monkeypatch
         self.plan: dict[str, Any] = {}
         self.middle: Callable[[], None] = lambda: None
 
@@ -66,7 +73,9 @@ class World:
         self.middle = lambda: self.nvml.hang(COUNTER)
 
     def no_library(self) -> None:
-        """As pynvml answers where the dynamic loader finds none; a process that has loaded one cannot forget it."""
+        """As pynvml answers where the dynamic loader finds none;
+        a process that has loaded one cannot forget it.
+        """
         import pynvml
 
         def fails() -> None:
@@ -94,7 +103,10 @@ CASES: dict[str, Callable[[World], object]] = {
     "driver hangs": World.hang,
     "setting refused": lambda w: setattr(w.card, "may_set", 0),
     "setting not supported": lambda w: w.fail(SETTER, 3),
-    "limit not in force": lambda w: (setattr(w.card, "floor_w", 175.0), w.plan.update(power_limits_w=[150.0])),
+    "limit not in force": lambda w: (
+        setattr(w.card, "floor_w", 175.0),
+        w.plan.update(power_limits_w=[150.0]),
+    ),
     "limits not reported": lambda w: w.fail("nvmlDeviceGetPowerManagementLimitConstraints", 3),
     "read only": lambda w: w.plan.update(power_read_only=True),
     "no sidecar": lambda w: w.plan.update(power_socket=str(w.tmp / "power.sock")),
@@ -121,7 +133,11 @@ def test_the_table_has_every_case() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_training_goes_on_and_the_sentence_is_said(
-    case: str, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, wait: Callable[[float], None]
+    case: str,
+    world: World,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    wait: Callable[[float], None],
 ) -> None:
     measured, sentence = documented()[case]
     CASES[case](world)
@@ -141,7 +157,8 @@ def test_the_training_goes_on_and_the_sentence_is_said(
             "auto",
             state_dir=tmp_path,
             host=HostSettings(
-                power_socket=world.plan.get("power_socket", ""), power_read_only=bool(world.plan.get("power_read_only"))
+                power_socket=world.plan.get("power_socket", ""),
+                power_read_only=bool(world.plan.get("power_read_only")),
             ),
         )
         said += " ".join(device.missing.values())

@@ -25,7 +25,8 @@ def burn(seconds: float) -> None:
 
 def test_busy_seconds_cost_the_watts_and_idle_ones_nothing() -> None:
     device = EstimateDevice(10.0)
-    busy, idle = Span(edge(device)), Span()
+    busy = Span(edge(device))
+    idle = Span()
     burn(0.3)
     busy.close(edge(device))
     idle.since = edge(device)
@@ -40,7 +41,9 @@ def test_children_count_while_they_live_and_once_when_they_have_ended() -> None:
     device = EstimateDevice(10.0)
     before_j = device.energy_j()
     code = BURN.format(0.4) + "print(flush=True)\ninput()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         child.stdout.readline()
         living_j = device.energy_j() - before_j
         assert living_j >= 4.0 - 0.2
@@ -64,7 +67,8 @@ def test_grandchildren_count() -> None:
 def test_it_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     device = EstimateDevice(10.0)
     first_j = device.energy_j()
-    monkeypatch.setattr("airflow_provider_zeus.power.cpu.cpu_seconds", lambda: 0.0)  # a child nobody waited for
+    # a child nobody waited for
+    monkeypatch.setattr("airflow_provider_zeus.power.cpu.cpu_seconds", lambda: 0.0)
     assert device.energy_j() == first_j > 0
 
 
@@ -74,7 +78,12 @@ def test_what_it_is() -> None:
     assert (device.info.energy_source, device.info.max_power_w) == ("estimate", 10.0 * cores)
     assert EstimateDevice(10.0, 65.0).info.max_power_w == 65.0
     assert device.info.model
-    assert (device.limit_range(), device.limit_w(), device.uuid, device.restore_record()) == (None, None, None, None)
+    assert (device.limit_range(), device.limit_w(), device.uuid, device.restore_record()) == (
+        None,
+        None,
+        None,
+        None,
+    )
     with pytest.raises(DeviceError, match="no power limit"):
         device.set_limit_w(100.0)
 

@@ -1,4 +1,6 @@
-"""The fake driver itself, through the unmodified pynvml: it is what the tests of the NVML device stand on."""
+"""The fake driver itself, through the unmodified pynvml:
+it is what the tests of the NVML device stand on.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,28 @@ def test_pynvml_speaks_to_it_in_this_process(handle, nvml: FakeNvml) -> None:
 def test_a_child_process_finds_it_by_its_name(nvml: FakeNvml) -> None:
     nvml.add("NVIDIA A40")
     code = (
-        "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); print(n.nvmlDeviceGetName(h)); "
-        "n.nvmlDeviceSetPowerManagementLimit(h, 150000)"
+        "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0);"
+        " print(n.nvmlDeviceGetName(h)); n.nvmlDeviceSetPowerManagementLimit(h, 150000)"
     )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
     assert child.stdout == "NVIDIA A40\n"
     assert nvml.sets == [150.0]
 
 
-def test_without_a_state_there_is_no_driver(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_state_there_is_no_driver(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("FAKE_NVML_STATE")
     with pytest.raises(pynvml.NVMLError_DriverNotLoaded):
         pynvml.nvmlInit()
 
 
 def test_energy_moves_in_ticks_with_time_and_power(handle, nvml: FakeNvml) -> None:
-    start_s, took_s, seen = time.monotonic() + 1.0, 0.3, []
+    start_s = time.monotonic() + 1.0
+    took_s = 0.3
+    seen = []
     for ms in range(301):
         nvml.tell_time(start_s + ms / 1000)
         seen.append(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
@@ -63,7 +71,9 @@ def test_energy_moves_in_ticks_with_time_and_power(handle, nvml: FakeNvml) -> No
     assert pynvml.nvmlDeviceGetPowerUsage(handle) == 240_000
 
 
-def test_power_settles_on_a_new_limit_and_a_floor_or_another_cap_shows(handle, nvml: FakeNvml) -> None:
+def test_power_settles_on_a_new_limit_and_a_floor_or_another_cap_shows(
+    handle, nvml: FakeNvml
+) -> None:
     start_s = time.monotonic() + 1.0
     nvml.tell_time(start_s)
     pynvml.nvmlDeviceSetPowerManagementLimit(handle, 100_000)
@@ -74,7 +84,8 @@ def test_power_settles_on_a_new_limit_and_a_floor_or_another_cap_shows(handle, n
     gpu = nvml.gpu(0)
     gpu.floor_w = 120.0
     assert pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) == 120_000
-    gpu.floor_w, gpu.cap_w = 0.0, 90.0
+    gpu.floor_w = 0.0
+    gpu.cap_w = 90.0
     assert pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) == 90_000
 
 
@@ -88,7 +99,9 @@ def test_power_settles_on_a_new_limit_and_a_floor_or_another_cap_shows(handle, n
         ("lost", 1, "nvmlDeviceGetName", "GpuIsLost"),
     ],
 )
-def test_what_a_gpu_refuses(handle, nvml: FakeNvml, field: str, value: int, function: str, error: str) -> None:
+def test_what_a_gpu_refuses(
+    handle, nvml: FakeNvml, field: str, value: int, function: str, error: str
+) -> None:
     setattr(nvml.gpu(0), field, value)
     with pytest.raises(getattr(pynvml, f"NVMLError_{error}")):
         getattr(pynvml, function)(handle, *([150_000] if "Set" in function else []))
@@ -107,11 +120,19 @@ def test_failures_on_demand(handle, nvml: FakeNvml) -> None:
 
 def test_a_killed_process_leaves_no_lock_behind(nvml: FakeNvml) -> None:
     nvml.add()
-    code = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\nwhile True: n.nvmlDeviceGetName(h)"
+    code = (
+        "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)\nwhile True:"
+        " n.nvmlDeviceGetName(h)"
+    )
     for _ in range(3):
-        with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}) as child:
+        with subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}
+        ) as child:
             before = nvml.calls().get("nvmlDeviceGetName", 0)
-            wait_for(lambda before=before: nvml.calls().get("nvmlDeviceGetName", 0) > before, within_s=60.0)
+            wait_for(
+                lambda before=before: nvml.calls().get("nvmlDeviceGetName", 0) > before,
+                within_s=60.0,
+            )
             child.kill()
         pynvml.nvmlInit()  # hangs where the lock is still held
 

@@ -42,7 +42,11 @@ class TestWhichGpus:
     def test_those_that_are_named(self, cards: list[Gpu]) -> None:
         device = open_nvml()
         assert device.uuid == ",".join(cards[i].uuid.decode() for i in (2, 0))
-        assert (device.info.count, device.info.max_power_w, device.info.model) == (2, 500.0, "Tesla V100-SXM2-16GB")
+        assert (device.info.count, device.info.max_power_w, device.info.model) == (
+            2,
+            500.0,
+            "Tesla V100-SXM2-16GB",
+        )
 
     def test_one_where_none_is_named_the_others_are_not_ours(
         self, cards: list[Gpu], monkeypatch: pytest.MonkeyPatch
@@ -59,16 +63,26 @@ class TestWhichGpus:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         assert open_nvml(gpus=gpus).uuid == ",".join(cards[i].uuid.decode() for i in expected)
 
-    def test_one_for_each_process(self, cards: list[Gpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_for_each_process(
+        self, cards: list[Gpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         assert open_device("auto", state_dir=tmp_path, processes=2).info.count == 2
-        assert open_device("auto", state_dir=tmp_path, processes=2, gpus=3).info.count == 3, "the job knows better"
+        assert open_device("auto", state_dir=tmp_path, processes=2, gpus=3).info.count == 3, (
+            "the job knows better"
+        )
 
-    def test_fewer_than_train_are_not_measured(self, cards: list[Gpu], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fewer_than_train_are_not_measured(
+        self, cards: list[Gpu], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Each process may be shown its own alone; what the others draw would be left out."""
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         device = open_nvml(gpus=2, processes=2)
-        assert (device.energy_j(), device.limit_range(), device.info.energy_source) == (None, None, None)
+        assert (device.energy_j(), device.limit_range(), device.info.energy_source) == (
+            None,
+            None,
+            None,
+        )
         assert "this process sees 1" in device.missing["energy_j"]
 
     def test_models_may_differ(self, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,14 +97,18 @@ class TestWhichGpus:
 
 
 class TestProcesses:
-    @pytest.mark.parametrize(("processes", "there", "shared"), [(2, 2, False), (2, 3, True), (1, 1, True)])
+    @pytest.mark.parametrize(
+        ("processes", "there", "shared"), [(2, 2, False), (2, 3, True), (1, 1, True)]
+    )
     def test_those_that_train_together_are_no_strangers(
         self, cards: list[Gpu], processes: int, there: int, shared: bool
     ) -> None:
         cards[0].processes = there
         device = open_nvml(gpus=2, processes=processes)
         assert (device.info.energy_source is None) is shared
-        assert (device.energy_j() is None) is shared, "what one of them does not tell is missing for all"
+        assert (device.energy_j() is None) is shared, (
+            "what one of them does not tell is missing for all"
+        )
         assert ("other process" in device.missing.get("energy_j", "")) is shared
 
 
@@ -104,7 +122,9 @@ def test_energy_is_summed(cards: list[Gpu], nvml: FakeNvml) -> None:
     after_j = device.energy_j()
     assert before_j is not None
     assert after_j is not None
-    assert after_j - before_j == pytest.approx(100 * (100 + 200), rel=0.02), "not the one in the middle"
+    assert after_j - before_j == pytest.approx(100 * (100 + 200), rel=0.02), (
+        "not the one in the middle"
+    )
 
 
 def test_a_counter_that_is_lost_is_missing_for_all_with_its_reason(cards: list[Gpu]) -> None:
@@ -132,7 +152,9 @@ def test_torch_may_be_on_any_of_them(cards: list[Gpu], monkeypatch: pytest.Monke
                 device_count=lambda: 2,
                 current_device=lambda: 0,
                 memory_reserved=lambda other: other * 100,
-                get_device_properties=lambda _: SimpleNamespace(uuid=cards[index].uuid.decode().removeprefix("GPU-")),
+                get_device_properties=lambda _: SimpleNamespace(
+                    uuid=cards[index].uuid.decode().removeprefix("GPU-")
+                ),
                 synchronize=lambda device=None: synchronised.append(device),
             )
         )
@@ -156,14 +178,18 @@ class TestLimit:
         assert [card.limit_w for card in cards] == [250.0] * 3
         assert records(tmp_path) == []
 
-    def test_different_ones_are_left_alone_with_a_reason(self, cards: list[Gpu], tmp_path: Path) -> None:
+    def test_different_ones_are_left_alone_with_a_reason(
+        self, cards: list[Gpu], tmp_path: Path
+    ) -> None:
         cards[0].limit_w = 225.0
         device = open_nvml()
         with LimitControl(device, tmp_path) as control:
             assert not control.set_w(150.0)
         assert "limits of 250, 225 W" in device.missing["limit_w"]
         cards[0].limit_w = 249.8
-        assert device.limit_w() is None, "a limit that is given back to all would lower one or raise the other"
+        assert device.limit_w() is None, (
+            "a limit that is given back to all would lower one or raise the other"
+        )
         cards[0].limit_w = 250.0
         assert device.limit_w() == 250.0
         assert "limit_w" not in device.missing
@@ -198,7 +224,12 @@ class TestLimit:
 
     @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
     def test_each_comes_back_when_the_trainer_dies(
-        self, signal_number: int, cards: list[Gpu], tmp_path: Path, start, guardians: Callable[[], list[int]]
+        self,
+        signal_number: int,
+        cards: list[Gpu],
+        tmp_path: Path,
+        start,
+        guardians: Callable[[], list[int]],
     ) -> None:
         group = "from airflow_provider_zeus.power.factory import open_nvml\ngpu = open_nvml()\n"
         trainer = start(group + HOLD.replace("WORKERS", "0"))
@@ -227,7 +258,8 @@ class TestSimulated:
     def test_each_trains_its_share_and_time_is_the_longest(self, tmp_path: Path) -> None:
         alone = open_simulated(NAME, tmp_path / "alone")
         pair = open_device(NAME, state_dir=tmp_path, gpus=2)
-        began_s, began_j = pair.now_s(), pair.energy_j()
+        began_s = pair.now_s()
+        began_j = pair.energy_j()
         for _ in range(1000):
             alone.on_step(512)
             pair.on_step(1024)
@@ -263,7 +295,8 @@ class TestSimulated:
         assert (span.energy_j, span.each_j) == (20.0, None)
 
     def test_the_slower_one_is_waited_for(self, tmp_path: Path) -> None:
-        slow, quick = open_simulated(NAME, tmp_path, 1), open_simulated(NAME, tmp_path, 2)
+        slow = open_simulated(NAME, tmp_path, 1)
+        quick = open_simulated(NAME, tmp_path, 2)
         for _ in range(5):
             quick.on_step(64)  # its clock is ahead from earlier
         pair = DeviceGroup([slow, quick])

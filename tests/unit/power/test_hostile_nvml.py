@@ -1,4 +1,6 @@
-"""Any error of NVML at any of its calls: the training ends with its model, and the limit found is in force again."""
+"""Any error of NVML at any of its calls: the training ends with its model,
+and the limit found is in force again.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,15 @@ from tests.unit.power.test_nvml_training import Training
 
 CODES = [1, 2, 3, 4, 6, 7, 9, 10, 13, 15, 16, 17, 18, 19, 20, 23, 27, 999, 12345]
 ENTRY = re.compile(r"(?:API int |MILLIWATTS\(|PROCESSES\()(nvml\w+)")
-FUNCTIONS = sorted(set(ENTRY.findall(SOURCE.read_text())) - {"nvmlInitWithFlags", "nvmlShutdown"} | {"nvmlInit"})
+FUNCTIONS = sorted(
+    set(ENTRY.findall(SOURCE.read_text())) - {"nvmlInitWithFlags", "nvmlShutdown"} | {"nvmlInit"}
+)
 _faults = st.lists(
     st.tuples(
-        st.sampled_from(FUNCTIONS), st.sampled_from(CODES), st.integers(0, 40), st.sampled_from([-1, -1, 1, 2, 5])
+        st.sampled_from(FUNCTIONS),
+        st.sampled_from(CODES),
+        st.integers(0, 40),
+        st.sampled_from([-1, -1, 1, 2, 5]),
     ),
     min_size=1,
     max_size=3,
@@ -39,7 +46,11 @@ _faults = st.lists(
 
 
 def test_the_calls_are_those_of_the_library() -> None:
-    assert {"nvmlDeviceSetPowerManagementLimit", "nvmlDeviceGetTotalEnergyConsumption", "nvmlInit"} <= set(FUNCTIONS)
+    assert {
+        "nvmlDeviceSetPowerManagementLimit",
+        "nvmlDeviceGetTotalEnergyConsumption",
+        "nvmlInit",
+    } <= set(FUNCTIONS)
     assert len(FUNCTIONS) > 15
 
 
@@ -52,9 +63,15 @@ def heal(nvml: FakeNvml, limit_w: float) -> None:
 @settings(HOSTILE, max_examples=20)
 @given(faults=_faults)
 def test_a_training_goes_on_whatever_nvml_answers(
-    nvml: FakeNvml, tmp_path: Path, faults: list[Any], caplog: pytest.LogCaptureFixture, guardians: Any
+    nvml: FakeNvml,
+    tmp_path: Path,
+    faults: list[Any],
+    caplog: pytest.LogCaptureFixture,
+    guardians: Any,
 ) -> None:
-    """In a process of its own, as a task is: a limit that cannot be read at its end is the guardian's to give back."""
+    """In a process of its own, as a task is:
+    a limit that cannot be read at its end is the guardian's to give back.
+    """
 
     def train() -> None:
         seen = Training(tmp_path, time.sleep).run()
@@ -73,7 +90,9 @@ def test_a_training_goes_on_whatever_nvml_answers(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measurement_windows, "SETTLE_S", 0.01)
         in_a_child(train)
-        wait_for(lambda: not guardians() and not any(map(is_held, records(tmp_path))), within_s=60.0)
+        wait_for(
+            lambda: not guardians() and not any(map(is_held, records(tmp_path))), within_s=60.0
+        )
         nvml.heal()
         # what was refused to the guardian too, the next training gives back
         Training(tmp_path, time.sleep).run(epochs=1)
@@ -82,7 +101,9 @@ def test_a_training_goes_on_whatever_nvml_answers(
 
 
 def is_held(record: Path) -> bool:
-    """Whether a guardian holds a record: one that ends is out of sight before the kernel has taken its lock away."""
+    """Whether a guardian holds a record:
+    one that ends is out of sight before the kernel has taken its lock away.
+    """
     try:
         with record.open("r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

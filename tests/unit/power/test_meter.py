@@ -28,7 +28,9 @@ def test_a_span_reads_time_energy_and_mean_power(gpu: SimulatedGpu) -> None:
 
 
 def test_spans_nest_add_up_and_count_their_open_parts_only(gpu: SimulatedGpu) -> None:
-    whole, parts, every_other = Span(edge(gpu)), [], Span()
+    whole = Span(edge(gpu))
+    parts = []
+    every_other = Span()
     for index, batch_size in enumerate((64, 256, 1024)):
         part = Span(edge(gpu))
         if index % 2 == 0:
@@ -55,7 +57,9 @@ def test_nothing_happened_is_zero_and_has_no_mean_power(gpu: SimulatedGpu) -> No
     assert (span.time_s, span.energy_j, span.power_w) == (0.0, 0.0, None)
 
 
-def test_a_counter_that_goes_back_is_unknown_for_good_and_time_goes_on(gpu: SimulatedGpu, tmp_path: Path) -> None:
+def test_a_counter_that_goes_back_is_unknown_for_good_and_time_goes_on(
+    gpu: SimulatedGpu, tmp_path: Path
+) -> None:
     for _ in range(20):
         gpu.on_step(256)
     span = Span(edge(gpu))
@@ -102,7 +106,15 @@ def test_the_device_is_synchronised_before_an_edge_and_never_to_look_at_it(tmp_p
     span.advance(read(gpu))
     gpu.on_step(8)
     span.close(edge(gpu))
-    assert gpu.calls == ["synchronize", "now_s", "on_step", "now_s", "on_step", "synchronize", "now_s"]
+    assert gpu.calls == [
+        "synchronize",
+        "now_s",
+        "on_step",
+        "now_s",
+        "on_step",
+        "synchronize",
+        "now_s",
+    ]
 
 
 def test_without_a_source_time_is_measured_and_energy_has_a_reason(tmp_path: Path) -> None:
@@ -121,7 +133,12 @@ def test_without_a_source_time_is_measured_and_energy_has_a_reason(tmp_path: Pat
 
 def test_the_none_device_has_no_limit() -> None:
     device = NoneDevice()
-    assert (device.limit_range(), device.limit_w(), device.uuid, device.restore_record()) == (None, None, None, None)
+    assert (device.limit_range(), device.limit_w(), device.uuid, device.restore_record()) == (
+        None,
+        None,
+        None,
+        None,
+    )
     with pytest.raises(DeviceError, match="no power limit"):
         device.set_limit_w(100.0)
 
@@ -130,7 +147,8 @@ def test_a_counter_that_stands_still_measures_nothing() -> None:
     span = Span(Reading(100.0, 0.0))
     span.advance(Reading(100.0, 0.5))
     assert span.still == "", "too short to tell"
+    assert span.short == "it was shorter than a tick of the energy counter"
     span.advance(Reading(100.0, 12.0))
     assert span.still == "the energy counter stood still for 12 s"
     span.advance(Reading(100.1, 13.0))
-    assert span.still == ""
+    assert span.still == span.short == ""

@@ -1,4 +1,6 @@
-"""Limits of a GPU behind NVML come back whatever dies; the guardian reaches the driver by itself."""
+"""Limits of a GPU behind NVML come back whatever dies;
+the guardian reaches the driver by itself.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ import pytest
 
 from airflow_provider_zeus.power.limits import record
 from airflow_provider_zeus.power.limits.control import LimitControl
+from airflow_provider_zeus.power.limits.limit_format import new_record
 from airflow_provider_zeus.power.limits.record import create, restore_orphans
-from airflow_provider_zeus.power.limits.sidecar_server import new_record
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import records, wait_for
@@ -40,7 +42,13 @@ def orphan(card: Gpu, tmp_path: Path, **changes: str) -> Path:
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("no_pidfd", ["", "if hasattr(os, 'pidfd_open'): del os.pidfd_open\n"])
 def test_the_limit_comes_back_when_the_trainer_dies(
-    signal_number: int, no_pidfd: str, card: Gpu, nvml: FakeNvml, tmp_path: Path, start, guardians: Guardians
+    signal_number: int,
+    no_pidfd: str,
+    card: Gpu,
+    nvml: FakeNvml,
+    tmp_path: Path,
+    start,
+    guardians: Guardians,
 ) -> None:
     trainer = start(hold(1, no_pidfd))
     (worker,) = trainer.hear()["workers"]
@@ -63,7 +71,9 @@ def test_the_limit_found_is_the_one_given_back_not_the_default(card: Gpu, start)
     wait_for(lambda: card.limit_w == 225.0, WITHIN_S)
 
 
-def test_somebody_elses_limit_is_left_alone(card: Gpu, tmp_path: Path, start, guardians: Guardians) -> None:
+def test_somebody_elses_limit_is_left_alone(
+    card: Gpu, tmp_path: Path, start, guardians: Guardians
+) -> None:
     trainer = start(hold())
     trainer.hear()
     card.limit_w = 180.0
@@ -76,17 +86,28 @@ def test_somebody_elses_limit_is_left_alone(card: Gpu, tmp_path: Path, start, gu
     ("call", "then", "said"),
     [
         ("nvmlDeviceSetPowerManagementLimit", "said = {}", {}),
-        ("nvmlDeviceGetPowerManagementLimit", "said = {'set': control.set_w(125.0)}", {"set": False}),
+        (
+            "nvmlDeviceGetPowerManagementLimit",
+            "said = {'set': control.set_w(125.0)}",
+            {"set": False},
+        ),
     ],
     ids=["a setter that fails", "a limit that cannot be read is not taken for somebody else's"],
 )
 def test_what_the_driver_refuses_the_trainer_is_made_good_by_the_guardian(
-    card: Gpu, nvml: FakeNvml, start, guardians: Guardians, call: str, then: str, said: dict[str, bool]
+    card: Gpu,
+    nvml: FakeNvml,
+    start,
+    guardians: Guardians,
+    call: str,
+    then: str,
+    said: dict[str, bool],
 ) -> None:
     trainer = start(
-        ON_NVML
-        + "control = LimitControl(gpu, state_dir)\ncontrol.__enter__()\nsay(set=control.set_w(150.0))\n"
-        + f"sys.stdin.readline()\n{then}\ncontrol.__exit__(None, None, None)\nsay(**said)\ntime.sleep(60)",
+        ON_NVML + "control = LimitControl(gpu,"
+        " state_dir)\ncontrol.__enter__()\nsay(set=control.set_w(150.0))\n"
+        + f"sys.stdin.readline()\n{then}\ncontrol.__exit__(None, None,"
+        " None)\nsay(**said)\ntime.sleep(60)",
         stdin=-1,
     )
     assert trainer.hear() == {"set": True}
@@ -159,7 +180,11 @@ def test_a_record_whose_gpu_is_away_stays(
 
 
 def test_a_guardian_that_cannot_reach_the_driver_means_no_limit_is_set(
-    card: Gpu, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    card: Gpu,
+    nvml: FakeNvml,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     device = NvmlDevice()
     monkeypatch.delenv("LD_LIBRARY_PATH")
@@ -199,7 +224,8 @@ def test_a_guardian_killed_in_the_middle_of_a_training_is_replaced_by_the_heartb
     assert card.limit_w == 150.0
     (killed,), old = guardians(), records(tmp_path)
     os.kill(killed, signal.SIGKILL)
-    wait_for(lambda: len(records(tmp_path)) == 1 and records(tmp_path) != old, within_s=60.0)  # the old one goes last
+    # the old one goes last
+    wait_for(lambda: len(records(tmp_path)) == 1 and records(tmp_path) != old, within_s=60.0)
     assert held(tmp_path) == records(tmp_path)
     assert card.limit_w == 150.0
     trainer.die(signal.SIGKILL)

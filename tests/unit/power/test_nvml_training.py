@@ -1,4 +1,6 @@
-"""Whole trainings on a GPU behind NVML: whatever NVML answers, the training goes on and the limit comes back."""
+"""Whole trainings on a GPU behind NVML: whatever NVML answers,
+the training goes on and the limit comes back.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Training:
         self.tmp, self.wait, self.lines = tmp, wait, list[ResultLine]()
 
     def plan(self, **changes: Any) -> Plan:
-        own = {name: changes.pop(name) for name in list(changes) if name in Plan.__dataclass_fields__}
+        own = {
+            name: changes.pop(name) for name in list(changes) if name in Plan.__dataclass_fields__
+        }
         spec = {
             "batch_sizes": [32],
             "default_batch_size": 32,
@@ -65,7 +69,9 @@ class Training:
             }
         )
 
-    def run(self, *, step: Callable[[], object] | None = None, epochs: int = 2, **changes: Any) -> Any:
+    def run(
+        self, *, step: Callable[[], object] | None = None, epochs: int = 2, **changes: Any
+    ) -> Any:
         """Train 50 steps an epoch; the observation of the attempt."""
         self.lines.clear()
         step = step or partial(self.wait, 0.002)
@@ -95,13 +101,19 @@ def training(tmp_path: Path, wait: Callable[[float], None]) -> Training:
     return Training(tmp_path, wait)
 
 
-def test_all_is_measured_and_the_limit_found_comes_back(card: Gpu, nvml: FakeNvml, training: Training) -> None:
+def test_all_is_measured_and_the_limit_found_comes_back(
+    card: Gpu, nvml: FakeNvml, training: Training
+) -> None:
     seen = training.run()
     assert seen.reasons == {}
     assert seen.energy_source == "nvml_counter"
     assert seen.time_s == pytest.approx(2 * 50 * 0.002)
     assert seen.energy_j == pytest.approx(190 * seen.time_s, rel=0.25)
-    assert (seen.gpu_uuid, seen.limit_found_w, seen.max_power_w) == (card.uuid.decode(), 250.0, 250.0)
+    assert (seen.gpu_uuid, seen.limit_found_w, seen.max_power_w) == (
+        card.uuid.decode(),
+        250.0,
+        250.0,
+    )
     assert seen.device_model == "Tesla V100-SXM2-16GB"
     assert {s.limit_w for line in training.lines for s in line.profile} == set(LIMITS_W)
     assert nvml.sets[:2] == [150.0, 200.0]  # the highest was in force
@@ -133,12 +145,16 @@ def test_the_host_beside_the_gpu_is_a_figure_of_its_own(
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
-def test_the_profile_ends_with_the_limit_that_eta_weighs_best(card: Gpu, training: Training, eta: float) -> None:
+def test_the_profile_ends_with_the_limit_that_eta_weighs_best(
+    card: Gpu, training: Training, eta: float
+) -> None:
     """A load that slows as its power is cut: the best limit falls as energy weighs more."""
     slowed = {250.0: 1.0, 200.0: 1.03, 150.0: 1.25}
     weights = Weights(eta, 250.0)
     cost = {w: weights.cost(min(w, card.demand_w) * s, s) for w, s in slowed.items()}
-    seen = training.run(step=lambda: training.wait(0.01 * slowed[card.limit_w]), epochs=4, eta=eta, profile_s=0.2)
+    seen = training.run(
+        step=lambda: training.wait(0.01 * slowed[card.limit_w]), epochs=4, eta=eta, profile_s=0.2
+    )
     assert seen.power_limit_w == min(cost, key=cost.__getitem__)
     assert seen.power_limit_w == {0.0: 250.0, 0.5: 200.0, 1.0: 150.0}[eta]
     assert card.limit_w == 250.0
@@ -178,8 +194,11 @@ def test_where_the_cap_never_binds_the_walk_ends_and_nothing_is_set(
     )
 
 
-def test_a_limit_found_below_the_highest_stays(card: Gpu, nvml: FakeNvml, training: Training) -> None:
-    card.demand_w, card.limit_w = 74.0, 200.0
+def test_a_limit_found_below_the_highest_stays(
+    card: Gpu, nvml: FakeNvml, training: Training
+) -> None:
+    card.demand_w = 74.0
+    card.limit_w = 200.0
     seen = training.run(profile_s=0.1)
     assert (nvml.sets, card.limit_w, seen.power_limit_w) == ([], 200.0, 200.0)
 
@@ -188,7 +207,8 @@ def test_a_limit_found_below_the_highest_stays(card: Gpu, nvml: FakeNvml, traini
 def test_bursts_that_the_cap_holds_back_are_walked_however_little_they_draw_on_average(
     card: Gpu, training: Training, counts: int
 ) -> None:
-    card.demand_w, card.has_violations = 74.0, counts
+    card.demand_w = 74.0
+    card.has_violations = counts
 
     def step() -> None:
         training.wait(0.002)
@@ -210,7 +230,9 @@ def test_a_clock_that_somebody_has_locked_is_said_and_nothing_is_chosen(
     for name, value in changes.items():
         setattr(card, name, value)
     seen = training.run(profile_s=0.1, epochs=8)
-    assert ("the clock stays at 1005 of 1530 MHz under load" in seen.reasons.get(UNCAPPED, "")) is locked
+    assert (
+        "the clock stays at 1005 of 1530 MHz under load" in seen.reasons.get(UNCAPPED, "")
+    ) is locked
     assert (nvml.sets == []) is locked
 
 
@@ -226,7 +248,9 @@ def test_somebody_elses_limit_stays(card: Gpu, training: Training) -> None:
     assert card.limit_w == 180.0
 
 
-@pytest.mark.parametrize("changes", [{"mode": "measure"}, {"mode": "off"}, {"power_read_only": True}])
+@pytest.mark.parametrize(
+    "changes", [{"mode": "measure"}, {"mode": "off"}, {"power_read_only": True}]
+)
 def test_no_setter_is_called_where_none_may_be(
     card: Gpu, nvml: FakeNvml, training: Training, changes: dict[str, Any]
 ) -> None:
@@ -257,7 +281,9 @@ def test_polled_energy_of_an_older_gpu(card: Gpu, training: Training) -> None:
     assert seen.energy_j == pytest.approx(240 * seen.time_s, rel=0.05)
 
 
-def test_a_counter_that_goes_back_costs_the_energy_and_names_the_reason(card: Gpu, training: Training) -> None:
+def test_a_counter_that_goes_back_costs_the_energy_and_names_the_reason(
+    card: Gpu, training: Training
+) -> None:
     card.energy_mj = 1e9
     steps = iter(range(1000))
 
@@ -299,7 +325,12 @@ def explained(seen: Observation, function: str, said: str) -> None:
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("function", OPENING)
 def test_an_error_at_any_call_of_the_opening(
-    card: Gpu, nvml: FakeNvml, training: Training, caplog: pytest.LogCaptureFixture, function: str, code: int
+    card: Gpu,
+    nvml: FakeNvml,
+    training: Training,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    code: int,
 ) -> None:
     nvml.fail(function, code)
     seen = training.run()
@@ -324,20 +355,30 @@ def test_an_error_at_any_call_of_the_opening(
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("function", TRAINING)
 def test_an_error_in_the_middle_of_a_training_that_passes(
-    card: Gpu, nvml: FakeNvml, training: Training, caplog: pytest.LogCaptureFixture, function: str, code: int
+    card: Gpu,
+    nvml: FakeNvml,
+    training: Training,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    code: int,
 ) -> None:
     nvml.fail(function, code, after={SETTER: 1}.get(function, 12), times=1)
     seen = training.run()
     profiled = {s.limit_w for line in training.lines for s in line.profile}
-    if function == SETTER or seen.reasons or profiled != set(LIMITS_W):  # else a piece was left out, and nothing lost
+    # else a piece was left out, and nothing lost
+    if function == SETTER or seen.reasons or profiled != set(LIMITS_W):
         explained(seen, function, caplog.text)
     assert card.limit_w == 250.0
-    assert nvml.sets[-1:] in ([], [250.0]), "where it failed before the first window nothing was set"
+    assert nvml.sets[-1:] in ([], [250.0]), (
+        "where it failed before the first window nothing was set"
+    )
     assert records(training.tmp) == []
 
 
 @pytest.mark.parametrize("code", [3, 999])
-def test_a_limit_in_force_that_cannot_be_read(card: Gpu, nvml: FakeNvml, training: Training, code: int) -> None:
+def test_a_limit_in_force_that_cannot_be_read(
+    card: Gpu, nvml: FakeNvml, training: Training, code: int
+) -> None:
     nvml.fail("nvmlDeviceGetEnforcedPowerLimit", code)
     assert training.run().reasons == {}
     assert card.limit_w == 250.0

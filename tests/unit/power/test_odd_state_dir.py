@@ -45,7 +45,9 @@ def test_what_is_named_like_a_limit_record_and_is_none_is_named_and_left_alone(
     assert seen(rubbish) == before
 
 
-def test_a_name_that_is_no_text_is_named_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_that_is_no_text_is_named_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/limit-\xff.json")).touch()
     assert restore_orphans(tmp_path) == 0
     assert "limit-\\xff.json" in caplog.records[0].getMessage()

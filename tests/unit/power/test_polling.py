@@ -86,7 +86,8 @@ def test_polling_that_fails_says_so_and_a_short_failure_is_bridged(
     span = Span(edge(device))
     polled = nvml.calls()["nvmlDeviceGetPowerUsage"]
     nvml.fail("nvmlDeviceGetPowerUsage", 999, times=2)
-    wait_for(lambda: nvml.calls()["nvmlDeviceGetPowerUsage"] >= polled + 3, within_s=60.0)  # by the thread
+    # by the thread
+    wait_for(lambda: nvml.calls()["nvmlDeviceGetPowerUsage"] >= polled + 3, within_s=60.0)
     wait(0.45)
     span.advance(edge(device))
     assert span.energy_j == pytest.approx(240 * 0.45)

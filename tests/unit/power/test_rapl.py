@@ -28,10 +28,14 @@ RANGE_J = 65_712.999613
 
 
 class Host:
-    """Counters of two packages with memory; cores are within a package, the platform is around all."""
+    """Counters of two packages with memory; cores are within a package,
+    the platform is around all.
+    """
 
     def __init__(self, folder: Path, *, nested: bool = False) -> None:
-        self.folder, self.now_s, self._nested = folder, 100.0, nested
+        self.folder = folder
+        self.now_s = 100.0
+        self._nested = nested
         for socket in (0, 1):
             self.zone(f"intel-rapl:{socket}", f"package-{socket}", counter_j=1000.0)
             self.zone(f"intel-rapl:{socket}:0", "core", counter_j=500.0)
@@ -47,7 +51,11 @@ class Host:
 
     def path(self, zone: str) -> Path:
         outer = zone.rpartition(":")[0]
-        return self.folder / outer / zone if self._nested and zone.count(":") == 2 else self.folder / zone
+        return (
+            self.folder / outer / zone
+            if self._nested and zone.count(":") == 2
+            else self.folder / zone
+        )
 
     def write(self, zone: str, name: str, value: object) -> None:
         (self.path(zone) / name).write_text(f"{value}\n")
@@ -76,18 +84,30 @@ def test_packages_and_their_memory_are_added_up_and_nothing_is_counted_twice(hos
     assert (device.info.count, device.info.max_power_w) == (2, 250.0)
     assert device.energy_j() == 0.0
     host.now_s += 1.0
-    for zone, drawn_j in {"0": 60, "0:0": 50, "0:1": 5, "1": 30, "1:0": 20, "1:1": 4, "2": 200}.items():
+    for zone, drawn_j in {
+        "0": 60,
+        "0:0": 50,
+        "0:1": 5,
+        "1": 30,
+        "1:0": 20,
+        "1:1": 4,
+        "2": 200,
+    }.items():
         name = f"intel-rapl:{zone}"
         host.set(name, int((host.path(name) / "energy_uj").read_text()) / 1e6 + drawn_j)
     host.set("intel-rapl-mmio:0", 1060.0)
     assert device.energy_j() == pytest.approx(60 + 5 + 30 + 4)
-    assert (device.limit_w(), device.limit_range(), device.restore_record(), device.uuid) == (None,) * 4
+    assert (device.limit_w(), device.limit_range(), device.restore_record(), device.uuid) == (
+        None,
+    ) * 4
     with pytest.raises(DeviceError, match="mode='measure'"):
         device.set_limit_w(100.0)
     device.close()
 
 
-def test_zones_within_one_another_as_where_the_kernels_own_folder_is_mounted(tmp_path: Path) -> None:
+def test_zones_within_one_another_as_where_the_kernels_own_folder_is_mounted(
+    tmp_path: Path,
+) -> None:
     host = Host(tmp_path / "powercap", nested=True)
     device = host.device()
     host.set("intel-rapl:1:1", 207.0)
@@ -124,8 +144,12 @@ def test_what_no_counter_can_have_counted_is_unknown_with_the_reason(
     assert device.energy_j() is None, "the sum lacks something for good"
 
 
-def test_a_counter_is_followed_while_nobody_asks(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation at 900 W for as long as the counter holds, and again: each look at the clock is 30 s later."""
+def test_a_counter_is_followed_while_nobody_asks(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Validation at 900 W for as long as the counter holds, and again:
+    each look at the clock is 30 s later.
+    """
     monkeypatch.setattr(rapl, "EVERY_S", 0.002)
 
     def clock() -> float:
@@ -223,16 +247,24 @@ def test_auto_takes_a_gpu_before_processors_and_processors_before_an_estimate(
     host: Host, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUS_POWERCAP", str(host.folder))
-    assert isinstance(open_device("auto", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0)), RaplDevice)
+    assert isinstance(
+        open_device("auto", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0)), RaplDevice
+    )
     nvml.add()
     assert isinstance(open_device("auto", state_dir=tmp_path), NvmlDevice)
     assert isinstance(open_device("rapl", state_dir=tmp_path), RaplDevice)
-    assert ZeusJob(batch_sizes=[8], default_batch_size=8, target="acc >= 1", max_epochs=1, device="rapl")
+    assert ZeusJob(
+        batch_sizes=[8], default_batch_size=8, target="acc >= 1", max_epochs=1, device="rapl"
+    )
 
 
-def test_what_is_not_there_is_said_and_the_next_source_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_there_is_said_and_the_next_source_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert isinstance(open_device("auto", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0)), EstimateDevice)
+    assert isinstance(
+        open_device("auto", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0)), EstimateDevice
+    )
     none = open_device("auto", state_dir=tmp_path)
     assert isinstance(none, NoneDevice)
     assert "CUDA_VISIBLE_DEVICES" in none.missing["energy_j"]
@@ -241,9 +273,12 @@ def test_what_is_not_there_is_said_and_the_next_source_taken(tmp_path: Path, mon
         open_device("rapl", state_dir=tmp_path, host=HostSettings(cpu_watts=8.0))
 
 
-def test_a_training_is_measured_by_it(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_is_measured_by_it(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ZEUS_POWERCAP", str(host.folder))
-    training, lines = Training(tmp_path, time.sleep), list[ResultLine]()
+    training = Training(tmp_path, time.sleep)
+    lines = list[ResultLine]()
     counter_j = 1000.0
 
     def fn(run: ZeusRun) -> str:

@@ -1,4 +1,6 @@
-"""A slow driver costs a training 2 % of its time, one that hangs costs it one wait; what is not read has its reason."""
+"""A slow driver costs a training 2 % of its time, one that hangs costs it one wait;
+what is not read has its reason.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 
 
 class SlowDriver:
-    """Each call of NVML takes ``call_s`` of the time that tests tell; ``spent_s`` is the sum of them."""
+    """Each call of NVML takes ``call_s`` of the time that tests tell;
+    ``spent_s`` is the sum of them.
+    """
 
     def __init__(self, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
         self.call_s = self.spent_s = 0.0
@@ -53,7 +57,9 @@ def driver(wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> Sl
 
 @pytest.mark.parametrize("by_loader", [True, False])
 @pytest.mark.parametrize("call_s", [0.0, 0.001, 0.004, 0.02, 0.3])
-@pytest.mark.parametrize(("epochs", "steps", "step_s"), [(4, 80, 0.02), (12, 5, 0.02), (300, 1, 0.02), (2, 4000, 0.01)])
+@pytest.mark.parametrize(
+    ("epochs", "steps", "step_s"), [(4, 80, 0.02), (12, 5, 0.02), (300, 1, 0.02), (2, 4000, 0.01)]
+)
 def test_between_its_first_and_last_reading_a_training_waits_for_2_percent_of_its_time(
     card: Gpu,
     driver: SlowDriver,
@@ -64,7 +70,8 @@ def test_between_its_first_and_last_reading_a_training_waits_for_2_percent_of_it
     step_s: float,
     by_loader: bool,
 ) -> None:
-    trained_s, waited_s = [0.0], [0.0]
+    trained_s = [0.0]
+    waited_s = [0.0]
     driver.call_s = call_s
 
     def fn(run: ZeusRun) -> str:
@@ -85,9 +92,12 @@ def test_between_its_first_and_last_reading_a_training_waits_for_2_percent_of_it
 
     plan = training.plan(max_epochs=epochs, profile_s=5.0)
     assert ZeusRun.from_plan(plan, sink=training.lines.append).train(fn) == "kept"
-    one_setting_s = 10 * call_s  # of a limit that is profiled: the windows' readings are what 2 % is of
+    # of a limit that is profiled: the windows' readings are what 2 % is of
+    one_setting_s = 10 * call_s
     settings = len({s.limit_w for line in training.lines for s in line.profile})
-    assert waited_s[0] <= 0.02 * (trained_s[0] + waited_s[0]) + one_setting_s * settings + 2 * call_s
+    assert (
+        waited_s[0] <= 0.02 * (trained_s[0] + waited_s[0]) + one_setting_s * settings + 2 * call_s
+    )
     seen = training.observation
     assert seen.energy_j is not None, "the last reading is always made"
     assert 145 * (seen.time_s or 0) < seen.energy_j < 250 * (seen.time_s or 0)
@@ -175,7 +185,8 @@ class Clocked(Device):
 
     def __init__(self, reading_s: float) -> None:
         super().__init__(NoneDevice().info)
-        self.clock_s, self.reading_s = 0.0, reading_s
+        self.clock_s = 0.0
+        self.reading_s = reading_s
 
     def now_s(self) -> float:
         return self.clock_s
@@ -204,13 +215,21 @@ def test_what_is_left_out_is_known_with_the_next_reading() -> None:
     device.clock_s += 0.6
     total.advance(reading := pace.read())
     part.close(reading)
-    assert (total.behind, total.energy_j, total.power_w) == (False, pytest.approx(112.0), pytest.approx(100.0))
+    assert (total.behind, total.energy_j, total.power_w) == (
+        False,
+        pytest.approx(112.0),
+        pytest.approx(100.0),
+    )
     assert part.energy_j is None
     assert "a reading of this device takes 20 ms" in (part.reason or "")
 
 
-@pytest.mark.parametrize(("reading_s", "is_read"), [(0.001, True), (0.008, True), (0.012, False), (0.02, False)])
-def test_a_short_training_has_time_for_the_readings_of_a_fast_driver(reading_s: float, is_read: bool) -> None:
+@pytest.mark.parametrize(
+    ("reading_s", "is_read"), [(0.001, True), (0.008, True), (0.012, False), (0.02, False)]
+)
+def test_a_short_training_has_time_for_the_readings_of_a_fast_driver(
+    reading_s: float, is_read: bool
+) -> None:
     device = Clocked(reading_s)
     pace = PacedReader(device)
     device.clock_s += 0.03
@@ -220,7 +239,12 @@ def test_a_short_training_has_time_for_the_readings_of_a_fast_driver(reading_s: 
 def test_a_part_that_ends_where_nothing_is_read_has_no_energy() -> None:
     span = Span(Reading(10.0, 0.0))
     span.close(Reading(None, 3.0, why="it takes long", left_out=True))
-    assert (span.energy_j, span.reason, span.time_s, span.behind) == (None, "it takes long", 3.0, False)
+    assert (span.energy_j, span.reason, span.time_s, span.behind) == (
+        None,
+        "it takes long",
+        3.0,
+        False,
+    )
 
 
 def test_what_was_read_a_moment_ago_is_not_read_again() -> None:
@@ -306,7 +330,9 @@ def test_a_driver_that_hangs_where_another_trainings_limit_is_given_back_holds_n
     assert records(tmp_path) == []
 
 
-def test_a_setter_that_hangs_ends_in_an_error_and_is_not_called_again(card: Gpu, nvml: FakeNvml, brief: float) -> None:
+def test_a_setter_that_hangs_ends_in_an_error_and_is_not_called_again(
+    card: Gpu, nvml: FakeNvml, brief: float
+) -> None:
     device = NvmlDevice()
     nvml.hang(SETTER)
     for _ in range(2):

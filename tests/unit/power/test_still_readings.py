@@ -1,4 +1,6 @@
-"""Readings that stand still: no energy of 0 J is taken for measured, and the policy goes on with time alone."""
+"""Readings that stand still: no energy of 0 J is taken for measured,
+and the policy goes on with time alone.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_a_counter_that_never_moves(nvml: FakeNvml) -> None:
 
 def test_polled_power_of_nothing(nvml: FakeNvml) -> None:
     card = nvml.add()
-    card.has_counter, card.idle_w, card.demand_w = 0, 0.0, 0.0
+    card.has_counter = 0
+    card.idle_w = 0.0
+    card.demand_w = 0.0
     device = NvmlDevice()
     assert (device.info.energy_source, device.energy_j()) == (None, None)
     assert device.missing["energy_j"].endswith("; its power reads 0 W")

@@ -1,4 +1,6 @@
-"""What a task takes that does not know that it is measured: its GPUs, else its share of the processors."""
+"""What a task takes that does not know that it is measured: its GPUs,
+else its share of the processors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.model.trial import GPU_HIDDEN, DeviceInfo
 from airflow_provider_zeus.power import task_meter
 from airflow_provider_zeus.power.cpu import RaplShareDevice, cpu_seconds, descendants, host_seconds
 from airflow_provider_zeus.power.device import Device
@@ -32,6 +34,13 @@ def opened(nvml: FakeNvml, tmp_path: Path, no_rapl: None) -> Callable[[], TaskMe
     return lambda: TaskMeter.open("auto", tmp_path, cpu_watts=None)
 
 
+def work(seconds: float) -> None:
+    """Keep a processor's thread busy for so long."""
+    until_s = cpu_seconds() + seconds
+    while cpu_seconds() < until_s:
+        pass
+
+
 def spend(nvml: FakeNvml, meter: TaskMeter) -> None:
     meter.look()
     for gpu in range(2):
@@ -42,7 +51,8 @@ def spend(nvml: FakeNvml, meter: TaskMeter) -> None:
 def test_a_gpu_that_the_task_uses_alone_counts_and_an_idle_one_does_not(
     nvml: FakeNvml, opened: Callable[[], TaskMeter]
 ) -> None:
-    used, _idle = nvml.add(demand_w=0.0, idle_w=0.0), nvml.add(demand_w=0.0, idle_w=0.0)
+    used = nvml.add(demand_w=0.0, idle_w=0.0)
+    _idle = nvml.add(demand_w=0.0, idle_w=0.0)
     used.counter_mj = used.energy_mj = 1e6
     meter = opened()
     used.processes, used.own_pid = 1, os.getpid()
@@ -56,7 +66,9 @@ def test_a_gpu_that_the_task_uses_alone_counts_and_an_idle_one_does_not(
     assert seen.time_s is not None
 
 
-def test_the_processors_beside_a_gpu_are_a_figure_of_their_own(nvml: FakeNvml, tmp_path: Path) -> None:
+def test_the_processors_beside_a_gpu_are_a_figure_of_their_own(
+    nvml: FakeNvml, tmp_path: Path
+) -> None:
     class Processors(Device):
         drawn_j = 100.0
 
@@ -78,10 +90,14 @@ def test_the_processors_beside_a_gpu_are_a_figure_of_their_own(nvml: FakeNvml, t
     assert (seen.energy_j, seen.energy_source) == (pytest.approx(10.0, abs=0.5), "nvml_counter")
 
 
-def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
+def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter]
+) -> None:
     gpu = nvml.add()
     meter = opened()
-    gpu.processes, gpu.own_pid = 1, 1  # of somebody else
+    # of somebody else
+    gpu.processes = 1
+    gpu.own_pid = 1
     spend(nvml, meter)
     seen = meter.observation()
     assert seen.energy_j is None
@@ -91,23 +107,58 @@ def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(nvml: FakeNvml, op
     assert seen.time_s is not None
 
 
-def test_where_a_container_hides_whose_processes_they_are_the_energy_is_not_known(
-    nvml: FakeNvml, opened: Callable[[], TaskMeter]
+def test_where_a_container_hides_whose_processes_they_are_the_processors_count_with_a_remark(
+    nvml: FakeNvml, no_rapl: None, tmp_path: Path
 ) -> None:
     gpu = nvml.add()
-    meter = opened()
+    meter = TaskMeter.open("auto", tmp_path, cpu_watts=10.0)
     gpu.processes = 1  # by an id of the host: of this task's subprocess, or of somebody else
+    work(0.1)
     spend(nvml, meter)
     seen = meter.observation()
-    assert (seen.energy_j, seen.energy_source) == (None, None)
-    assert "whether this task computed on GPU-" in seen.reasons["energy_j"]
+    assert seen.energy_source == "estimate"
+    assert seen.energy_j is not None
+    assert "whether this task computed on GPU-" in seen.reasons[GPU_HIDDEN]
+    assert "energy_j" not in seen.reasons
+
+
+@pytest.mark.parametrize(("worked_s", "known"), [(0.4, False), (0.6, True)])
+def test_a_task_whose_worker_is_nearly_idle_says_so_instead_of_a_small_figure(
+    worked_s: float, known: bool
+) -> None:
+    now_s = [0.0]
+    busy_s = [100.0]
+
+    class Processors(Device):
+        def energy_j(self) -> float:
+            return busy_s[0]
+
+        def now_s(self) -> float:
+            return now_s[0]
+
+    host = Processors(DeviceInfo(model="cpu", energy_source="estimate"))
+    meter = TaskMeter((), host, lambda _: None, busy_s=lambda: busy_s[0])
+    now_s[0] = 10.0
+    busy_s[0] += worked_s
+    meter.look()
+    seen = meter.observation()
+    assert seen.time_s == 10.0
+    if known:
+        assert seen.energy_j == pytest.approx(0.6)
+    else:
+        assert (seen.energy_j, seen.energy_source) == (None, None)
+        assert "nearly idle (0.4 s of processor time in 10 s)" in seen.reasons["energy_j"]
 
 
 @pytest.mark.parametrize("reserved", [(1, 1), (0, 1), (0, 0)])
 def test_in_a_container_torch_names_every_gpu_that_this_process_holds_memory_on(
-    nvml: FakeNvml, opened: Callable[[], TaskMeter], monkeypatch: pytest.MonkeyPatch, reserved: tuple[int, int]
+    nvml: FakeNvml,
+    opened: Callable[[], TaskMeter],
+    monkeypatch: pytest.MonkeyPatch,
+    reserved: tuple[int, int],
 ) -> None:
-    gpus, asked = [nvml.add(), nvml.add()], list[int]()
+    gpus = [nvml.add(), nvml.add()]
+    asked = list[int]()
     cuda = SimpleNamespace(
         device_count=lambda: asked.append(2) or asked[-1],
         current_device=lambda: 0,
@@ -145,7 +196,9 @@ def test_a_gpu_that_others_computed_on_too_has_no_energy(
     assert seen.gpu_uuid == gpu.uuid.decode()
 
 
-def test_a_process_that_the_task_started_is_the_task(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
+def test_a_process_that_the_task_started_is_the_task(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter]
+) -> None:
     gpu = nvml.add()
     meter = opened()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
@@ -165,16 +218,25 @@ for _ in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("by_task", [False, True], ids=["another training", "a command of the task"])
+@pytest.mark.parametrize(
+    "by_task", [False, True], ids=["another training", "a command of the task"]
+)
 def test_the_holder_of_the_lock_learns_that_it_is_not_alone(
-    nvml: FakeNvml, opened: Callable[[], TaskMeter], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_task: bool
+    nvml: FakeNvml,
+    opened: Callable[[], TaskMeter],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by_task: bool,
 ) -> None:
     gpu = nvml.add()
     if not by_task:
         monkeypatch.setattr(task_meter, "descendants", lambda pid: {pid})
     command = [sys.executable, "-c", HOLDER, str(tmp_path), gpu.uuid.decode()]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as holder:
-        asks, answers = holder.stdin, holder.stdout
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as holder:
+        asks = holder.stdin
+        answers = holder.stdout
         assert asks
         assert answers
 
@@ -217,11 +279,21 @@ def test_the_task_takes_no_lock_and_sets_no_limit(
     meter.close()
 
 
-def test_two_gpus_are_added_and_each_is_told(nvml: FakeNvml, opened: Callable[[], TaskMeter]) -> None:
-    gpus = [nvml.add(), nvml.add()]
+def test_two_gpus_are_added_and_each_is_told(
+    nvml: FakeNvml, opened: Callable[[], TaskMeter]
+) -> None:
+    # they draw what the test says and nothing by themselves, however slow this machine is
+    gpus = [nvml.add(demand_w=0.0, idle_w=0.0) for _ in range(2)]
     meter = opened()
     for gpu in gpus:
         gpu.processes, gpu.own_pid = 1, os.getpid()
+    meter.look()
+    short = meter.observation()
+    assert (short.energy_j, short.energy_source) == (None, "nvml_counter")
+    assert short.reasons["energy_j"] == "it was shorter than a tick of the energy counter"
+    for gpu in gpus:
+        gpu.counter_mj += 5000.0
+        gpu.energy_mj += 5000.0
     meter.look()
     seen = meter.observation()
     assert seen.device_count == 2
@@ -244,7 +316,9 @@ class Counters(Device):
 
 
 def test_the_processors_energy_is_shared_by_processor_time() -> None:
-    counters, task, host = Counters(), [0.0], [0.0]
+    counters = Counters()
+    task = [0.0]
+    host = [0.0]
     share = RaplShareDevice(counters, task_s=lambda: task[0], host_s=lambda: host[0])
     counters.joules, task[0], host[0] = 100.0, 1.0, 4.0
     assert share.energy_j() == pytest.approx(25.0)
@@ -253,7 +327,8 @@ def test_the_processors_energy_is_shared_by_processor_time() -> None:
     counters.joules = 200.0  # nobody computed as far as the kernel counts: it counts later
     assert share.energy_j() == pytest.approx(85.0)
     assert share.info.energy_source == "rapl_share"
-    for seen_s in (1.0, 3.0):  # a child that ended while it was read is missing once, and comes back
+    # a child that ended while it was read is missing once, and comes back
+    for seen_s in (1.0, 3.0):
         counters.joules, task[0], host[0] = counters.joules + 40.0, seen_s, host[0] + 4.0
         assert share.energy_j() == pytest.approx(85.0)
     counters.joules = None
@@ -262,7 +337,8 @@ def test_the_processors_energy_is_shared_by_processor_time() -> None:
 
 
 def test_the_processor_time_of_the_host_includes_ours() -> None:
-    host_s, task_s = host_seconds(), cpu_seconds()
+    host_s = host_seconds()
+    task_s = cpu_seconds()
     assert host_s is not None
     while cpu_seconds() < task_s + 0.05:
         pass
@@ -271,7 +347,9 @@ def test_the_processor_time_of_the_host_includes_ours() -> None:
     assert after_s > host_s
 
 
-def test_without_a_counter_the_estimate_of_a_busy_core_counts(no_rapl: None, tmp_path: Path) -> None:
+def test_without_a_counter_the_estimate_of_a_busy_core_counts(
+    no_rapl: None, tmp_path: Path
+) -> None:
     meter = TaskMeter.open("auto", tmp_path, cpu_watts=10.0)
     before_s = cpu_seconds()
     while cpu_seconds() < before_s + 0.05:
@@ -293,7 +371,9 @@ def test_a_simulated_gpu_that_nothing_advanced_tells_nothing_and_why(tmp_path: P
 
 
 @pytest.mark.parametrize("device", ["none", "simulated:v100/shufflenet"])
-def test_where_nothing_measures_time_alone_is_told(device: str, no_rapl: None, tmp_path: Path) -> None:
+def test_where_nothing_measures_time_alone_is_told(
+    device: str, no_rapl: None, tmp_path: Path
+) -> None:
     meter = TaskMeter.open(device, tmp_path, cpu_watts=10.0)
     meter.look()
     seen = meter.observation()

@@ -1,4 +1,6 @@
-"""One table per job for both policies: how each batch size stands, what is believed of it, what was seen."""
+"""One table per job for both policies: how each batch size stands, what is believed of it,
+what was seen.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import ProfileSample, State, Trial
-from airflow_provider_zeus.reports.belief_table import BatchSizeStatus, BeliefRow, belief_table, in_reach
+from airflow_provider_zeus.reports.belief_table import (
+    BatchSizeStatus,
+    BeliefRow,
+    belief_table,
+    in_reach,
+)
 from airflow_provider_zeus.reports.dataset import as_dataset
 from tests.strategies import A40, CPU, REPRODUCIBLE, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World, job_of
@@ -20,7 +27,10 @@ EPOCH_COST = 2250.0
 
 
 def lines(world: World, **asked: object) -> dict[int, BeliefRow]:
-    return {line.batch_size: line for line in belief_table(as_dataset(world.log, world.job), **asked).lines}  # type: ignore[arg-type]
+    return {
+        line.batch_size: line
+        for line in belief_table(as_dataset(world.log, world.job), **asked).lines
+    }  # type: ignore[arg-type]
 
 
 def world(policy: str, *sizes: int) -> World:
@@ -48,7 +58,8 @@ def test_every_standing_there_is(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "beyond"), [("knowledge_gradient", BatchSizeStatus.IN_REACH), ("zeus", BatchSizeStatus.UNTRIED)]
+    ("policy", "beyond"),
+    [("knowledge_gradient", BatchSizeStatus.IN_REACH), ("zeus", BatchSizeStatus.UNTRIED)],
 )
 def test_what_lies_behind_a_size_that_does_not_fit(policy: str, beyond: BatchSizeStatus) -> None:
     made = world(policy, 32, 16, 32)
@@ -61,7 +72,9 @@ def test_what_lies_behind_a_size_that_does_not_fit(policy: str, beyond: BatchSiz
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_size_whose_runs_had_another_target_or_left_the_window_has_missed_nothing(policy: str) -> None:
+def test_a_size_whose_runs_had_another_target_or_left_the_window_has_missed_nothing(
+    policy: str,
+) -> None:
     made = world(policy)
     made.epochs = dict.fromkeys(made.job.batch_sizes, 10.0)
     for b in (32, 64, 128):
@@ -78,15 +91,22 @@ def test_a_size_whose_runs_had_another_target_or_left_the_window_has_missed_noth
     assert [lines(long)[b].standing for b in (64, 128)] == [BatchSizeStatus.FAILING] * 2
     for _ in range(2 * long.job.window):
         long.add(32)
-    assert [lines(long)[b].standing for b in (64, 128)] == [BatchSizeStatus.IN_REACH, BatchSizeStatus.EARLIER]
+    assert [lines(long)[b].standing for b in (64, 128)] == [
+        BatchSizeStatus.IN_REACH,
+        BatchSizeStatus.EARLIER,
+    ]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_before_any_run_only_the_default_is_in_reach(policy: str) -> None:
     found = lines(world(policy))
     assert [b for b, line in found.items() if line.standing is BatchSizeStatus.IN_REACH] == [32]
-    assert all(line.believed.cost.value is None and line.believed.cost.reason for line in found.values())
-    assert all(line.observed_mean.value is None and line.observed_mean.reason for line in found.values())
+    assert all(
+        line.believed.cost.value is None and line.believed.cost.reason for line in found.values()
+    )
+    assert all(
+        line.observed_mean.value is None and line.observed_mean.reason for line in found.values()
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -122,7 +142,10 @@ def test_the_interval_of_policy_zeus_is_the_posterior_of_the_mean() -> None:
 def test_a_size_never_tried_is_believed_through_its_neighbours_or_not_at_all() -> None:
     near = lines(world("knowledge_gradient", 32, 32))
     assert near[64].believed.cost.value is not None
-    width = {b: math.log((line.believed.cost.high or 0) / (line.believed.cost.low or 1)) for b, line in near.items()}
+    width = {
+        b: math.log((line.believed.cost.high or 0) / (line.believed.cost.low or 1))
+        for b, line in near.items()
+    }
     assert width[32] < width[64] < width[128] < width[256]
     assert not near[64].believed.measured
     unknown = lines(world("zeus", 32, 32))[64].believed

@@ -78,15 +78,20 @@ def test_a_log_of_another_policy_and_list_is_history_like_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [A40, replace(V100, energy_source="rapl"), replace(V100, count=2), replace(V100, model="H100")]
+    "other",
+    [A40, replace(V100, energy_source="rapl"), replace(V100, count=2), replace(V100, model="H100")],
 )
-def test_joules_are_of_one_device_count_and_source_the_newest_unless_named(other: DeviceInfo) -> None:
+def test_joules_are_of_one_device_count_and_source_the_newest_unless_named(
+    other: DeviceInfo,
+) -> None:
     made = world(32, 64)
     made.device = other
     made.add(16)
     newest = as_dataset(made.log, JOB)
     assert (newest.where, [t.number for t in newest.here()]) == (other.where, [3])
-    assert newest.left_out == {"on another device or by another energy source, for joules and seconds": 2}
+    assert newest.left_out == {
+        "on another device or by another energy source, for joules and seconds": 2
+    }
     older = as_dataset(made.log, JOB, V100.where)
     assert [t.number for t in older.here()] == [1, 2]
     assert older.device == V100
@@ -119,7 +124,8 @@ def test_any_order_and_any_number_of_copies_is_the_same_dataset(
     job, log = job_and_log
     copies = data.draw(st.lists(st.sampled_from(log), max_size=5)) if log else []
     mixed = data.draw(st.permutations([*log, *copies]))
-    once, twice = as_dataset(log, job), as_dataset(mixed, job)
+    once = as_dataset(log, job)
+    twice = as_dataset(mixed, job)
     assert twice.trials == once.trials
     assert twice.where == once.where
     assert twice.left_out.get("written twice", 0) == len(copies)
@@ -129,20 +135,27 @@ def test_any_order_and_any_number_of_copies_is_the_same_dataset(
 
 @REPRODUCIBLE
 @given(jobs_and_logs(), st.sampled_from([0.0, 0.3, 1.0]))
-def test_answers_that_share_one_fold_are_the_same_answers(made: tuple[ZeusJob, list[Trial]], eta: float) -> None:
+def test_answers_that_share_one_fold_are_the_same_answers(
+    made: tuple[ZeusJob, list[Trial]], eta: float
+) -> None:
     job, log = made
     shared = as_dataset(log, job)
     shared = replace(shared, folded=shared.belief())
     profiles = [
-        ProfileSample(batch_size=b, limit_w=200.0, samples=9, energy_j=9.0, time_s=1.0) for b in job.batch_sizes
+        ProfileSample(batch_size=b, limit_w=200.0, samples=9, energy_j=9.0, time_s=1.0)
+        for b in job.batch_sizes
     ]
     assert belief_table(shared) == belief_table(as_dataset(log, job))
     assert pareto(shared) == pareto(as_dataset(log, job))
     decided = NextDecision.of(shared, profiles=profiles)
     assert decided == NextDecision.of(as_dataset(log, job), profiles=profiles)
-    choices = [choice_at(eta, of, decided, profiles=profiles) for of in (shared, as_dataset(log, job))]
+    choices = [
+        choice_at(eta, of, decided, profiles=profiles) for of in (shared, as_dataset(log, job))
+    ]
     assert choices[0] == choices[1]
-    assert saving(shared, rng=random.Random(1)) == saving(as_dataset(log, job), rng=random.Random(1))
+    assert saving(shared, rng=random.Random(1)) == saving(
+        as_dataset(log, job), rng=random.Random(1)
+    )
 
 
 def test_a_run_that_did_not_use_its_batch_size_is_no_saving() -> None:

@@ -25,7 +25,13 @@ NEEDS = {16: 10.0, 32: 10.0, 64: 10.0}
 def add(world: World, b: int, power_w: float, epoch_s: float, **fields: Any) -> None:
     """Ten epochs of 1000 samples at this power."""
     time_s = 10 * epoch_s
-    world.add(b, epochs=10.0, time_s=time_s, energy_j=time_s * power_w, **{"power_limit_w": 250.0, **fields})
+    world.add(
+        b,
+        epochs=10.0,
+        time_s=time_s,
+        energy_j=time_s * power_w,
+        **{"power_limit_w": 250.0, **fields},
+    )
 
 
 def frugal_and_fast(policy: str) -> World:
@@ -56,34 +62,51 @@ def test_the_choice_is_that_of_the_job_with_that_eta(policy: str, eta: float) ->
     world = frugal_and_fast(policy)
     choice = chosen(world, eta)
     world.job = job_of(16, 32, 64, default=32, eta=eta, policy=policy)
-    assert choice.batch_size == world.decide(settings={"pause_exploration": True}).attempts[-1].batch_size
+    assert (
+        choice.batch_size
+        == world.decide(settings={"pause_exploration": True}).attempts[-1].batch_size
+    )
 
 
 def profile(b: int, limit_w: float, power_w: float, s: float) -> ProfileSample:
-    return ProfileSample(batch_size=b, limit_w=limit_w, samples=1000, energy_j=power_w * s, time_s=s)
+    return ProfileSample(
+        batch_size=b, limit_w=limit_w, samples=1000, energy_j=power_w * s, time_s=s
+    )
 
 
-PROFILE = [profile(32, 250.0, 200.0, 10.0), profile(32, 150.0, 140.0, 12.0), profile(32, 100.0, 95.0, 20.0)]
+PROFILE = [
+    profile(32, 250.0, 200.0, 10.0),
+    profile(32, 150.0, 140.0, 12.0),
+    profile(32, 100.0, 95.0, 20.0),
+]
 
 
 @pytest.mark.parametrize(("eta", "limit_w"), [(0.0, 250.0), (1.0, 150.0)])
-def test_with_a_profile_the_limit_is_that_of_equation_7_at_that_eta(eta: float, limit_w: float) -> None:
+def test_with_a_profile_the_limit_is_that_of_equation_7_at_that_eta(
+    eta: float, limit_w: float
+) -> None:
     world = World(job_of(32, default=32, eta=0.5), NEEDS)
     add(world, 32, 210.0, 11.0)
     assert chosen(world, eta, *PROFILE).limit_w == limit_w
 
 
 def test_the_limit_found_decides_between_batch_sizes() -> None:
-    """64 looks dear as it ran, at full power; at the limit of Eq. 7 for energy alone it is the cheaper one."""
+    """64 looks dear as it ran, at full power; at the limit of Eq.
+    7 for energy alone it is the cheaper one.
+    """
     world = World(job_of(32, 64, default=32, eta=0.0), NEEDS)
     add(world, 32, 150.0, 10.0)
     add(world, 64, 200.0, 9.0)
     halved = [profile(64, 250.0, 200.0, 9.0), profile(64, 100.0, 90.0, 10.0)]
     assert chosen(world, 1.0).batch_size == 32
-    assert chosen(world, 1.0, *halved) == EtaChoice(eta=1.0, batch_size=64, limit_w=100.0, start=None)
+    assert chosen(world, 1.0, *halved) == EtaChoice(
+        eta=1.0, batch_size=64, limit_w=100.0, start=None
+    )
 
 
-@pytest.mark.parametrize("fields", [{"mode": "observe"}, {"mode": "measure"}, {"power_limits_w": [250.0]}])
+@pytest.mark.parametrize(
+    "fields", [{"mode": "observe"}, {"mode": "measure"}, {"power_limits_w": [250.0]}]
+)
 def test_a_job_that_sets_no_such_limit_keeps_the_one_observed(fields: dict[str, Any]) -> None:
     world = World(job_of(32, default=32, **fields), NEEDS)
     add(world, 32, 200.0, 10.0)
@@ -94,7 +117,9 @@ def test_another_energy_source_is_not_mixed_in() -> None:
     world = frugal_and_fast("zeus")
     world.device = A40
     add(world, 32, 100.0, 1.0)
-    assert chosen(world, 1.0).batch_size != 32, "its EpochCost is known here, the others' by translation"
+    assert chosen(world, 1.0).batch_size != 32, (
+        "its EpochCost is known here, the others' by translation"
+    )
     assert chosen(world, 1.0).limit_w is None, "on the other device"
 
 
@@ -123,7 +148,11 @@ def test_every_log_is_answered(
 ) -> None:
     job = ZeusJob.from_dict({**job_and_log[0].to_dict(), "policy": policy})
     log = as_dataset(
-        [*job_and_log[1], make_trial(99, 32, State.CONVERGED, job=job, epochs=math.nan, time_s=math.inf)], job
+        [
+            *job_and_log[1],
+            make_trial(99, 32, State.CONVERGED, job=job, epochs=math.nan, time_s=math.inf),
+        ],
+        job,
     )
     choice = choice_at(eta, log, NextDecision.of(log, profiles=profile), profiles=profile)
     assert choice.batch_size in job.batch_sizes

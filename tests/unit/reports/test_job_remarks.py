@@ -1,4 +1,6 @@
-"""What the newest trials show of their job: two jobs under one id, another target, another device."""
+"""What the newest trials show of their job: two jobs under one id, another target,
+another device.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,30 @@ import pytest
 
 from airflow_provider_zeus.model.job import CHOICE
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, UNSEEN, Observation, Phase, State, Trial
-from airflow_provider_zeus.reports.job_remarks import RemarkKind, remarks
+from airflow_provider_zeus.model.trial import (
+    BATCH_SIZE,
+    LIMIT,
+    OF_OUTSIDE,
+    OF_TRAINER,
+    UNCAPPED,
+    UNSEEN,
+    Observation,
+    Phase,
+    State,
+    Trial,
+)
+from airflow_provider_zeus.reports.job_remarks import RemarkKind, bypassed, remarks
+from tests.golden import Table
 from tests.unit.plugin.kit import JOB, trial
 
+REMARKS = Table("remarks")
 OTHER = {"batch_sizes": [8, 16], "default_batch_size": 16}
 
 
 def log(*tasks: str | tuple[str, dict[str, Any]], **changes: Any) -> list[Trial]:
-    """Trials of these tasks (DAG and task id, with a slash), in this order; each with changes of the job."""
+    """Trials of these tasks (DAG and task id, with a slash), in this order;
+    each with changes of the job.
+    """
     trials = []
     for n, task in enumerate(tasks, start=1):
         name, spec = task if isinstance(task, tuple) else (task, {})
@@ -31,8 +48,12 @@ def found(*tasks: str | tuple[str, dict[str, Any]]) -> list[tuple[str, int]]:
     return [(remark.kind, remark.number) for remark in remarks(log(*tasks))]
 
 
-A, B, B_OTHER, A_OTHER = "d/train", "e/train", ("e/train", OTHER), ("d/train", OTHER)
-B_LOSS, A_LOSS = ("e/train", {"target": "loss <= 1"}), ("d/train", {"target": "loss <= 1"})
+A = "d/train"
+B = "e/train"
+B_OTHER = ("e/train", OTHER)
+A_OTHER = ("d/train", OTHER)
+B_LOSS = ("e/train", {"target": "loss <= 1"})
+A_LOSS = ("d/train", {"target": "loss <= 1"})
 
 
 @pytest.mark.parametrize("other", [B_OTHER, B_LOSS, ("d/again", OTHER)])
@@ -46,7 +67,9 @@ def test_tasks_that_alternate_with_other_sizes_or_targets_are_two_jobs(other: An
 
 def test_a_task_that_comes_later_may_be_the_same_one_renamed() -> None:
     assert found(A, A, B_OTHER) == [(RemarkKind.OTHER_TASK, 3)]
-    assert found(A, A, B_OTHER, B_OTHER) == [(RemarkKind.OTHER_TASK, 3)], "the run that saw it first"
+    assert found(A, A, B_OTHER, B_OTHER) == [(RemarkKind.OTHER_TASK, 3)], (
+        "the run that saw it first"
+    )
     assert not remarks(log(A, A, B_OTHER))[0].is_warning
 
 
@@ -83,12 +106,15 @@ def on(*models: str | None) -> list[Trial]:
 def test_a_new_device_is_a_note() -> None:
     (remark,) = remarks(on("V100", None, "V100", "A40"))
     assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.DEVICE, 4, False)
-    assert "V100" in remark.text
-    assert "A40" in remark.text
-    assert [r.number for r in remarks(on("V100", None), device=("A40", 1, "simulated"))] == [2], "not yet reported"
+    REMARKS.check("another device", remark.text)
+    assert [r.number for r in remarks(on("V100", None), device=("A40", 1, "simulated"))] == [2], (
+        "not yet reported"
+    )
     assert remarks(on("V100", None), device=("V100", 1, "simulated")) == []
     assert remarks(on("V100", None)) == []
-    assert [r.kind for r in remarks(log(A, energy_source="rapl") + on("V100", "V100")[1:])] == [RemarkKind.DEVICE]
+    assert [r.kind for r in remarks(log(A, energy_source="rapl") + on("V100", "V100")[1:])] == [
+        RemarkKind.DEVICE
+    ]
 
 
 def test_readers_of_one_dag_learn_nothing_of_another() -> None:
@@ -103,12 +129,16 @@ def test_readers_of_one_dag_learn_nothing_of_another() -> None:
 def test_readers_of_one_dag_learn_no_metric_and_no_device_of_another() -> None:
     per_cent = {"target": "accuracy >= 0.9"}
     theirs = trial(2, "run2", dag_id="e", metric=95.0, device_model="A40", epochs=1.0)
-    shared = [*log(("d/train", per_cent), metric=0.95), replace(theirs, spec=replace(JOB, **per_cent).to_dict())]
+    shared = [
+        *log(("d/train", per_cent), metric=0.95),
+        replace(theirs, spec=replace(JOB, **per_cent).to_dict()),
+    ]
     assert {r.kind for r in remarks(shared)} == {RemarkKind.UNIT, RemarkKind.DEVICE}
     assert remarks(shared, reader="d") == []
     assert {r.kind for r in remarks(shared, reader="e")} == {RemarkKind.UNIT}, "its own metric"
     assert remarks([theirs], reader="d") == []
-    assert remarks(log(*["e/train"] * 3, epochs=1.0), reader="d") == [], "that its target is easy"
+    easy = log(("e/train", {"target": "accuracy >= 0.9"}), **AT_ONCE)
+    assert remarks(easy, reader="d") == [], "that its target is easy"
 
 
 def test_of_no_trial_nothing_is_said() -> None:
@@ -135,78 +165,120 @@ def test_a_share_against_per_cent(target: str, metric: float, said: bool) -> Non
 
 
 def test_a_target_in_the_wrong_direction() -> None:
-    (remark,) = (r for r in remarks(log(("d/train", {"target": "loss >= 0.2"}), metric=3.3)) if r.is_warning)
-    assert remark.text == (
-        'Training should make loss fall, and the target loss >= 0.2 waits for the opposite. Write "loss <= 0.2".'
+    (remark,) = (
+        r for r in remarks(log(("d/train", {"target": "loss >= 0.2"}), metric=3.3)) if r.is_warning
     )
+    REMARKS.check("a target in the wrong direction", remark.text)
 
 
-def test_a_target_that_each_first_report_reaches() -> None:
-    easy = log(*[A] * 3, epochs=1.0)
-    (remark,) = remarks(easy)
-    assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.EASY, 3, False)
-    assert remarks(easy[:2]) == []
-    assert remarks([*easy[:2], log(*[A] * 3, epochs=2.0)[2]]) == []
+AT_ONCE = {"metric": 0.95, "epoch_metrics": (0.95,), "epochs": 1.0}
+SHARE = ("d/train", {"target": "accuracy >= 0.9"})
 
 
-def test_a_target_that_first_reports_from_an_earlier_model_reach_is_not_easy() -> None:
-    def started(t: Trial, start: Start) -> Trial:
-        seen, planned = replace(t.observation, start=start), replace(t.planned, start=start)
-        return replace(t, observation=seen, planned=planned)
+def test_a_target_that_the_first_report_reaches() -> None:
+    (remark,) = remarks(log(SHARE, **AT_ONCE))
+    assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.EASY, 1, False)
+    REMARKS.check("the first report reaches the target", remark.text)
+    later = {**AT_ONCE, "epoch_metrics": (0.5, 0.95), "epochs": 2.0}
+    assert remarks(log(SHARE, **later)) == []
+    assert remarks(log(SHARE, metric=0.95, epochs=1.0)) == [], "of a command: the last metric"
+    assert remarks(log(SHARE, **{**AT_ONCE, "epochs": None})) == [], "from a checkpoint"
+    assert remarks([*log(SHARE, **AT_ONCE), *log(SHARE, SHARE, **later)[1:]]) == []
 
-    easy = log(*[A] * 3, epochs=1.0)
-    assert remarks([started(t, Start.WARM) for t in easy]) == []
-    (remark,) = remarks([started(t, Start.COLD) for t in easy])
-    assert remark.text.startswith("Each of the newest 3 runs from a cold start reached ")
+
+def test_a_target_that_the_first_report_of_an_earlier_model_reaches_is_not_easy() -> None:
+    assert remarks(log(SHARE, **AT_ONCE, start=Start.WARM)) == []
+    assert [r.kind for r in remarks(log(SHARE, **AT_ONCE, start=Start.COLD))] == [RemarkKind.EASY]
+
+
+def of_rates(*runs: tuple[int, float | None]) -> list[Trial]:
+    """Runs with these batch sizes and learning rates."""
+    return [
+        trial(n, f"run{n}", batch_size, learning_rate=rate)
+        for n, (batch_size, rate) in enumerate(runs, start=1)
+    ]
+
+
+def test_a_learning_rate_that_did_not_follow_the_batch_size() -> None:
+    (remark,) = remarks(of_rates((32, 0.1), (64, 0.1)))
+    assert (remark.kind, remark.number, remark.is_warning) == (RemarkKind.RATE, 2, False)
+    REMARKS.check("the learning rate did not follow the batch size", remark.text)
+    for runs in (
+        ((32, 0.1), (64, 0.2)),
+        ((32, 0.1), (32, 0.1)),
+        ((32, 0.1), (64, None)),
+        ((32, None), (64, None)),
+        ((32, 0.1), (64, 0.1), (64, 0.1)),
+    ):
+        assert remarks(of_rates(*runs)) == []
 
 
 def test_a_script_that_reports_no_metric_or_is_not_seen_to_use_its_batch_size() -> None:
     *others, last = log(*[A] * 3, epochs=4.0)
-    silent = replace(last, state=State.NO_METRIC, observation=Observation(reasons={UNSEEN: "neither has the word"}))
+    silent = replace(
+        last,
+        state=State.NO_METRIC,
+        observation=Observation(reasons={UNSEEN: "neither has the word"}),
+    )
     metric, unseen = remarks([*others, silent, replace(last, number=4, state=State.RUNNING)])
     assert (metric.kind, unseen.kind, metric.number) == (RemarkKind.NO_METRIC, RemarkKind.UNSEEN, 3)
     assert metric.is_warning
-    assert metric.text.startswith("No metric reported: whether trial 3 reached its target is not known")
-    assert "JSON on the last line" in metric.text
-    assert "neither has the word" in unseen.text
+    REMARKS.check("a script reports no metric", metric.text)
+    REMARKS.check("a script is not seen to use its batch size", unseen.text)
     assert remarks([*others, silent, replace(last, number=4)]) == [], "the newest that ended counts"
 
 
 def test_a_run_that_no_limit_holds_back_says_so() -> None:
     *others, last = log(*[A] * 3, epochs=4.0)
     why = "the training draws 74 W, and the lowest limit is 100 W: no limit holds it back"
-    (remark,) = remarks([*others, replace(last, observation=replace(last.observation, reasons={UNCAPPED: why}))])
+    (remark,) = remarks(
+        [*others, replace(last, observation=replace(last.observation, reasons={UNCAPPED: why}))]
+    )
     assert (remark.kind, remark.is_warning) == (RemarkKind.UNCAPPED, False)
-    assert remark.text == f"T{why[1:]}. No power limit is chosen."
+    REMARKS.check("no limit holds the training back", remark.text)
 
 
-TUNED = {"batch_sizes": [], "default_batch_size": None, "target": None, "max_epochs": None, "mode": "optimize"}
+TUNED = {
+    "batch_sizes": [],
+    "default_batch_size": None,
+    "target": None,
+    "max_epochs": None,
+    "mode": "optimize",
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "spec", "why"),
-    [
-        ({"step_kind": 8}, {}, ": another model or optimizer was trained"),
-        ({"device_model": "A40"}, {}, ", as the device did"),
-        ({}, {"eta": 0.9}, ", as eta of the job did"),
-        ({"excess_s": 2.0}, {}, ": limits were measured once more"),
-        ({"reasons": {UNCAPPED: "no limit holds it back"}}, {}, ": none can save anything here"),
-        ({"reasons": {LIMIT: "somebody else set it"}}, {}, ": somebody else set it"),
-        ({}, {}, ""),
-    ],
-)
-def test_a_limit_that_a_task_tunes_and_what_changed_it(changes: dict[str, Any], spec: dict[str, Any], why: str) -> None:
+# situation: what the attempts at the new limit have, and what their job has
+CHANGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a limit changed with the model": ({"step_kind": 8}, {}),
+    "a limit changed with the device": ({"device_model": "A40"}, {}),
+    "a limit changed with eta": ({}, {"eta": 0.9}),
+    "a limit changed by a new measurement": ({"excess_s": 2.0}, {}),
+    "a limit changed since none can save": ({"reasons": {UNCAPPED: "no limit holds it back"}}, {}),
+    "a limit changed by somebody else": ({"reasons": {LIMIT: "somebody else set it"}}, {}),
+    "a limit changed for no known reason": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("situation", CHANGED)
+def test_a_limit_that_a_task_tunes_and_what_changed_it(situation: str) -> None:
+    changes, spec = CHANGED[situation]
     same = {"step_kind": 7, "excess_s": 0.0, "phase": Phase.MEASURED}
     limits = zip(range(1, 6), (150.0, 150.0, 250.0, 250.0, 250.0), strict=True)
     own = [
         replace(
-            trial(n, f"r{n}", opened_at=86400.0 * n, power_limit_w=w, **{**same, **(changes if n > 2 else {})}),
+            trial(
+                n,
+                f"r{n}",
+                opened_at=86400.0 * n,
+                power_limit_w=w,
+                **{**same, **(changes if n > 2 else {})},
+            ),
             spec={**JOB.to_dict(), **TUNED, **(spec if n > 2 else {})},
         )
         for n, w in limits
     ]
     remark = next(each for each in remarks(own) if each.kind is RemarkKind.LIMIT)
-    assert remark.text == f"The power limit changed from 150 W to 250 W on 1970-01-04 (trial 3){why}."
+    REMARKS.check(situation, remark.text)
     assert (remark.number, remark.is_warning) == (3, False)
     sized = [replace(t, planned=replace(t.planned, phase=Phase.SAMPLE)) for t in own]
     assert RemarkKind.LIMIT not in {each.kind for each in remarks(sized)}, "sizes have a limit each"
@@ -216,5 +288,24 @@ def test_a_limit_that_a_task_tunes_and_what_changed_it(changes: dict[str, Any], 
 def test_a_task_without_sizes_beside_one_with_is_named_so_and_climbing_is_no_remark() -> None:
     as_it_is = ("d/other", dict.fromkeys(CHOICE))
     (remark,) = remarks(log(A, as_it_is, A))
-    assert "d.other has no batch sizes" in remark.text
+    REMARKS.check("a task without sizes beside one with", remark.text)
     assert found(("d/train", dict.fromkeys(CHOICE)), A) == []
+
+
+BYPASSED = {
+    "a loop did not use its size": "",
+    "a trainer did not use its size": OF_TRAINER,
+    "a process outside did not use its size": OF_OUTSIDE,
+}
+
+
+@pytest.mark.parametrize("situation", BYPASSED)
+def test_runs_that_did_not_use_their_size_name_the_newest_reason_and_the_remedy(
+    situation: str,
+) -> None:
+    trials = [
+        trial(n, f"r{n}", reasons={BATCH_SIZE: f"reason {n}{BYPASSED[situation]}"}) for n in (1, 2)
+    ]
+    REMARKS.check(situation, bypassed([*trials, trial(3, "r3")]))
+    assert bypassed(trials[:1]).startswith("1 run teaches nothing and counts as no saving: ")
+    assert bypassed([trial(3, "r3")]) == ""

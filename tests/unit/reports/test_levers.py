@@ -1,4 +1,6 @@
-"""What saved it: the batch size or the power limit, worked out by hand, and sums that agree with the savings."""
+"""What saved it: the batch size or the power limit, worked out by hand,
+and sums that agree with the savings.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from tests.strategies import REPRODUCIBLE, jobs_and_logs, profiles
 from tests.unit.optimizer.world import World
 from tests.unit.reports.test_savings import JOB, NEEDS, add, profile
 
-# at 150 W, where all run: 10 s an epoch at 140 W; at full power the default takes 8 s at 225 W, 64 4 s at 240 W
+# at 150 W, where all run: 10 s an epoch at 140 W; at full power the default takes 8 s at 225 W, 64
+# 4 s at 240 W
 PROFILES = [
     *(profile(150.0, 140.0, 10.0, b) for b in (32, 64)),
     profile(250.0, 225.0, 8.0),
@@ -31,10 +34,14 @@ PROFILES = [
 ]
 
 
-def split(world: World, weights: Weights, known: list[ProfileSample]) -> tuple[Savings, Estimate, Estimate]:
+def split(
+    world: World, weights: Weights, known: list[ProfileSample]
+) -> tuple[Savings, Estimate, Estimate]:
     found = saving(as_dataset(world.log, world.job), rng=random.Random(1), profiles=known)
     runs = [step.run for step in found.steps]
-    batch_size, limit = levers(runs, found.base, LimitProfiles.of(known), weights, np.random.default_rng(2))
+    batch_size, limit = levers(
+        runs, found.base, LimitProfiles.of(known), weights, np.random.default_rng(2)
+    )
     assert (batch_size.name, limit.name) == (BATCH_SIZE, LIMIT)
     return found, batch_size.saved, limit.saved
 
@@ -47,7 +54,9 @@ def test_the_default_below_full_power_saves_by_the_limit_alone() -> None:
     assert batch_size == Estimate(0.0, 0.0, 0.0)
     assert limit.value == pytest.approx(3 * 10 * (225 * 8 - 140 * 10))
     saved = found.energy.saved
-    assert (limit.value, limit.low, limit.high) == pytest.approx((saved.value, saved.low, saved.high))
+    assert (limit.value, limit.low, limit.high) == pytest.approx(
+        (saved.value, saved.low, saved.high)
+    )
 
 
 def test_another_size_at_full_power_saves_by_the_batch_size_alone() -> None:
@@ -85,7 +94,9 @@ def test_what_profiling_cost_is_the_limits_and_what_was_given_up_is_the_batch_si
         if world is explored:
             add(world, 64, 3.0, state=State.GIVEN_UP)
         add(world, 32, 10.0)
-    (_, size, limit), (_, _, less), (_, lost, _) = (split(w, ENERGY, PROFILES) for w in (plain, profiled, explored))
+    (_, size, limit), (_, _, less), (_, lost, _) = (
+        split(w, ENERGY, PROFILES) for w in (plain, profiled, explored)
+    )
     assert limit.value is not None
     assert less.value == pytest.approx(limit.value - 500.0 * 225 * 8 / (140 * 10), rel=0.05)
     assert lost.value is not None
@@ -106,18 +117,24 @@ def test_without_a_profile_at_full_power_neither_is_known(known: list[ProfileSam
 
 @REPRODUCIBLE
 @given(jobs_and_logs(), profiles(), st.integers(0, 3))
-def test_they_add_up_to_the_saving(drawn: tuple[ZeusJob, list[Trial]], known: list[ProfileSample], seed: int) -> None:
+def test_they_add_up_to_the_saving(
+    drawn: tuple[ZeusJob, list[Trial]], known: list[ProfileSample], seed: int
+) -> None:
     job, log = drawn
     found = saving(as_dataset(log, job), rng=random.Random(seed), profiles=known)
     runs: Any = [step.run for step in found.steps]
     for weights, total in ((ENERGY, found.energy), (TIME, found.time)):
-        each = levers(runs, found.base, LimitProfiles.of(known), weights, np.random.default_rng(seed))
+        each = levers(
+            runs, found.base, LimitProfiles.of(known), weights, np.random.default_rng(seed)
+        )
         values = [lever.saved.value for lever in each]
         if None in values:
             assert set(values) == {None}
         else:
             scale = 1.0 + abs(total.spent or 0.0) + abs(total.baseline.value or 0.0)
-            assert sum(v for v in values if v is not None) == pytest.approx(total.saved.value, abs=0.01 * scale)
+            assert sum(v for v in values if v is not None) == pytest.approx(
+                total.saved.value, abs=0.01 * scale
+            )
 
 
 def test_a_run_that_was_not_needed_saves_its_whole_baseline_by_itself() -> None:
@@ -131,11 +148,15 @@ def test_a_run_that_was_not_needed_saves_its_whole_baseline_by_itself() -> None:
     assert [step.spent for step in found.steps] == pytest.approx([*(s.spent for s in trained), 0.0])
     assert (skipped.run.not_needed, skipped.exploration) == (True, 0.0)
     runs = [step.run for step in found.steps]
-    split_up = levers(runs, found.base, LimitProfiles.of(PROFILES), ENERGY, np.random.default_rng(2))
+    split_up = levers(
+        runs, found.base, LimitProfiles.of(PROFILES), ENERGY, np.random.default_rng(2)
+    )
     assert [lever.name for lever in split_up] == [BATCH_SIZE, LIMIT, SKIPPING]
     assert [lever.saved.value for lever in split_up[:2]] == [0.0, 0.0]
     assert split_up[2].saved.value == pytest.approx(found.energy.saved.value)
-    assert split_up[2].saved.value == pytest.approx(10 * 225 * 8, rel=0.2), "epochs of that slice are not known"
+    assert split_up[2].saved.value == pytest.approx(10 * 225 * 8, rel=0.2), (
+        "epochs of that slice are not known"
+    )
     assert (split_up[2].saved.low or 0) < 10 * 225 * 8 < (split_up[2].saved.high or 0)
 
 
@@ -147,9 +168,15 @@ def test_an_earlier_model_is_a_lever_of_its_own_and_the_sum_stays() -> None:
         add(world, 32, 2.0, start="warm")
     found = saving(as_dataset(world.log, world.job), rng=random.Random(1), profiles=PROFILES)
     runs = [step.run for step in found.steps]
-    split_up = levers(runs, found.base, LimitProfiles.of(PROFILES), ENERGY, np.random.default_rng(2))
+    split_up = levers(
+        runs, found.base, LimitProfiles.of(PROFILES), ENERGY, np.random.default_rng(2)
+    )
     assert [lever.name for lever in split_up] == [BATCH_SIZE, LIMIT, START]
     size, _, start = (lever.saved.value for lever in split_up)
-    assert start == pytest.approx(4 * 8 * 225 * 8, rel=0.15), "eight epochs at full power in each of four runs"
+    assert start == pytest.approx(4 * 8 * 225 * 8, rel=0.15), (
+        "eight epochs at full power in each of four runs"
+    )
     assert size == pytest.approx(0.0, abs=0.05 * (start or 0.0))
-    assert sum(lever.saved.value or 0.0 for lever in split_up) == pytest.approx(found.energy.saved.value)
+    assert sum(lever.saved.value or 0.0 for lever in split_up) == pytest.approx(
+        found.energy.saved.value
+    )

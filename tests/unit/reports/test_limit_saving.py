@@ -6,17 +6,22 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_zeus.model.estimate import Z
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.reports.limit_profiles import DOUBT, limit_saving
+from airflow_provider_zeus.reports.limit_profiles import limit_saving, ratio_sd
 
 KIND = 12345
 PROFILE = [
-    ProfileSample(batch_size=KIND, limit_w=w, samples=100, energy_j=100 * j, time_s=100 * s, steps=100)
+    ProfileSample(
+        batch_size=KIND, limit_w=w, samples=100, energy_j=100 * j, time_s=100 * s, steps=100
+    )
     for w, j, s in ((250.0, 10.0, 0.1), (150.0, 7.0, 0.11))
 ]
 
 
-def seen(limit_w: float | None = 150.0, kind: int | None = KIND, **changes: float | None) -> Observation:
+def seen(
+    limit_w: float | None = 150.0, kind: int | None = KIND, **changes: float | None
+) -> Observation:
     values = {"samples": 1000, "excess_j": 0.0, "excess_s": 0.0, **changes}
     return Observation(power_limit_w=limit_w, step_kind=kind, **values)  # type: ignore[arg-type]
 
@@ -26,8 +31,18 @@ def test_a_run_below_full_power_saved_energy_and_lost_time_with_the_profiles_int
     assert found is not None
     assert (found.runs, found.full_w) == (1, 250.0)
     assert found.energy_j.value == pytest.approx(3000.0)
-    assert found.energy_j.low == pytest.approx(3000 - 10_000 * DOUBT)
+    assert found.energy_j.low == pytest.approx(3000 - 10_000 * Z * ratio_sd(*PROFILE))
     assert found.time_s.value == pytest.approx(-10.0)
+
+
+def test_a_tick_of_the_counter_widens_the_ratio_of_short_samples() -> None:
+    def sample(time_s: float) -> ProfileSample:
+        return replace(PROFILE[0], time_s=time_s)
+
+    long = ratio_sd(sample(1000.0), sample(1000.0))
+    assert long == pytest.approx(2**0.5 * 0.02 / 1.96, rel=1e-4)
+    short = ratio_sd(sample(1.0), sample(2.0))
+    assert short**2 == pytest.approx(2 * (0.02 / 1.96) ** 2 + (0.1**2 + 0.05**2) / 6)
 
 
 def test_what_profiling_took_counts_and_a_run_at_full_power_saved_nothing_else() -> None:
@@ -37,7 +52,9 @@ def test_what_profiling_took_counts_and_a_run_at_full_power_saved_nothing_else()
 
 
 def test_runs_add_up_and_those_of_another_step_say_nothing() -> None:
-    found = limit_saving([seen(), seen(), seen(kind=1), seen(kind=None), seen(limit_w=None), seen(199.0)], PROFILE)
+    found = limit_saving(
+        [seen(), seen(), seen(kind=1), seen(kind=None), seen(limit_w=None), seen(199.0)], PROFILE
+    )
     assert found is not None
     assert found.runs == 2
     assert found.energy_j.value == pytest.approx(6000.0)

@@ -1,4 +1,6 @@
-"""One decision for all that is said of the next run: that of the whole log, as the store makes it."""
+"""One decision for all that is said of the next run: that of the whole log,
+as the store makes it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,15 @@ EARLIER = "acc >= 0.8"
 
 
 def decided(made: World, *samples: ProfileSample, **settings: Any) -> NextDecision:
-    return NextDecision.of(as_dataset(made.log, made.job), profiles=samples, trials=made.log, settings=settings)
+    return NextDecision.of(
+        as_dataset(made.log, made.job), profiles=samples, trials=made.log, settings=settings
+    )
 
 
 def named(made: World, *samples: ProfileSample, **settings: Any) -> set[int | None]:
     """The batch sizes that the parts of a page name as the one that runs where nothing is tried."""
-    log, one = as_dataset(made.log, made.job), decided(made, *samples, **settings)
+    log = as_dataset(made.log, made.job)
+    one = decided(made, *samples, **settings)
     found = saving(log, rng=random.Random(0), profiles=samples, decided=one)
     table = belief_table(log, profiles=samples, decided=one)
     stars = {row.batch_size for row in table.lines if row.standing is BatchSizeStatus.INCUMBENT}
@@ -47,7 +52,7 @@ def test_out_of_memory_under_an_earlier_target_is_known_to_the_next_run() -> Non
         made.add(64)
     assert decided(made).attempts == made.decide().attempts
     assert [a.batch_size for a in decided(made).attempts] == [64]
-    assert "The target changed after trial 3" in decided(made).attempts[0].why
+    assert "The target changed after run 3" in decided(made).attempts[0].why
 
 
 def test_after_a_run_that_did_not_use_its_batch_size_the_next_one_takes_the_incumbent() -> None:
@@ -60,14 +65,21 @@ def test_after_a_run_that_did_not_use_its_batch_size_the_next_one_takes_the_incu
 
 
 def at_100_w(job: ZeusJob) -> World:
-    """64 is the frugal one at 100 W, at which both ran; at 300 W, twice as fast, it draws the most."""
+    """64 is the frugal one at 100 W, at which both ran; at 300 W, twice as fast,
+    it draws the most.
+    """
     made = World(job, NEEDS)
     for b, j in ((32, 1300.0), (64, 1000.0)) * 3:
         made.add(b, time_s=200.0, energy_j=10 * j, power_limit_w=100.0)
     return made
 
 
-RATES = {(32, 100.0): (1.3, 0.02), (32, 300.0): (1.2, 0.01), (64, 100.0): (1.0, 0.02), (64, 300.0): (2.0, 0.01)}
+RATES = {
+    (32, 100.0): (1.3, 0.02),
+    (32, 300.0): (1.2, 0.01),
+    (64, 100.0): (1.0, 0.02),
+    (64, 300.0): (2.0, 0.01),
+}
 PROFILE = [
     ProfileSample(batch_size=b, limit_w=w, samples=1000, energy_j=1000 * j, time_s=1000 * s)
     for (b, w), (j, s) in RATES.items()
@@ -91,14 +103,18 @@ def test_a_pinned_size_is_the_one_that_every_part_names() -> None:
     assert named(made, pin_batch_size=128) == {128}
     one = decided(made, pin_batch_size=128)
     found = saving(as_dataset(made.log, made.job), rng=random.Random(0), decided=one)
-    assert found.per_run.value == pytest.approx(-5 * 10 * 200.0, rel=0.1), "fifteen epochs instead of ten"
+    assert found.per_run.value == pytest.approx(-5 * 10 * 200.0, rel=0.1), (
+        "fifteen epochs instead of ten"
+    )
     assert choice_at(0.5, as_dataset(made.log, made.job), one).batch_size == 128
 
 
 @pytest.mark.parametrize("settings", [{}, {"audit_after": 12}])
-def test_a_run_of_the_default_to_measure_it_is_not_what_is_settled(settings: dict[str, Any]) -> None:
+def test_a_run_of_the_default_to_measure_it_is_not_what_is_settled(
+    settings: dict[str, Any],
+) -> None:
     made = World(replace(JOB, audit=0.0 if settings else 0.3), {32: 10.0, 64: 8.0})
-    for b in (32, 32, 32, 64, 64):
+    for b in (*[32] * 4, *[64] * 8):
         made.add(b)
     found = decided(made, **settings)
     assert [(a.batch_size, a.phase) for a in found.attempts] == [(32, Phase.AUDIT)]
@@ -107,7 +123,7 @@ def test_a_run_of_the_default_to_measure_it_is_not_what_is_settled(settings: dic
 
 def test_no_run_is_spent_on_measuring_a_saving_that_is_sure() -> None:
     made = World(replace(JOB, audit=0.3), {32: 10.0, 64: 6.0})
-    for b in (32, 32, 32, 64, 64):
+    for b in (*[32] * 3, *[64] * 4):
         made.add(b)
     assert [(a.batch_size, a.phase) for a in decided(made).attempts] == [(64, Phase.INCUMBENT)]
 

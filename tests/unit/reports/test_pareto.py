@@ -21,7 +21,9 @@ NEEDS = {16: 12.0, 32: 10.0, 64: 9.0}
 
 
 def point(tta_s: float, eta_j: float, batch_size: int = 32) -> OperatingPoint:
-    return OperatingPoint(batch_size=batch_size, limit_w=None, tta_s=tta_s, eta_j=eta_j, runs=1, observed=True)
+    return OperatingPoint(
+        batch_size=batch_size, limit_w=None, tta_s=tta_s, eta_j=eta_j, runs=1, observed=True
+    )
 
 
 @REPRODUCIBLE
@@ -30,14 +32,24 @@ def test_the_front_is_what_no_other_point_beats(pairs: Sequence[tuple[int, int]]
     found = marked([point(t, e, i + 1) for i, (t, e) in enumerate(pairs)])
     assert sorted((p.tta_s, p.eta_j) for p in found) == sorted(pairs)
     for p in found:
-        beaten = any(t <= p.tta_s and e <= p.eta_j and (t, e) != (p.tta_s, p.eta_j) for t, e in pairs)
+        beaten = any(
+            t <= p.tta_s and e <= p.eta_j and (t, e) != (p.tta_s, p.eta_j) for t, e in pairs
+        )
         assert p.on_front is not beaten
 
 
 def test_points_are_means_of_the_runs_at_one_size_and_limit_without_profiling() -> None:
     world = World(JOB, NEEDS)
     world.add(32, epochs=8.0, power_limit_w=200.0)
-    world.add(32, epochs=12.0, power_limit_w=200.0, time_s=130.0, energy_j=25_000.0, excess_s=10.0, excess_j=1_000.0)
+    world.add(
+        32,
+        epochs=12.0,
+        power_limit_w=200.0,
+        time_s=130.0,
+        energy_j=25_000.0,
+        excess_s=10.0,
+        excess_j=1_000.0,
+    )
     world.add(32, epochs=10.0, power_limit_w=250.0)
     world.add(64, State.GIVEN_UP, epochs=1.0, power_limit_w=200.0)
     world.add(64, power_limit_w=200.0, energy_j=None)
@@ -80,18 +92,25 @@ def test_no_log_gives_a_point_that_is_no_number(
 ) -> None:
     job, log = job_and_log
     points = pareto(as_dataset(log, job), profiles=profile)
-    assert all(0 < p.tta_s < float("inf") and 0 < p.eta_j < float("inf") and p.runs > 0 for p in points)
+    assert all(
+        0 < p.tta_s < float("inf") and 0 < p.eta_j < float("inf") and p.runs > 0 for p in points
+    )
     assert any(p.on_front for p in points) is bool(points)
 
 
 def test_a_run_counts_as_on_a_typical_slice() -> None:
     world = World(JOB, NEEDS)
-    easy, usual = world.add(32, epochs=5.0, power_limit_w=200.0), world.add(32, epochs=10.0, power_limit_w=200.0)
+    easy = world.add(32, epochs=5.0, power_limit_w=200.0)
+    usual = world.add(32, epochs=10.0, power_limit_w=200.0)
     hardness = {easy.recurrence: 0.5, usual.recurrence: 1.0}
     (raw,), (typical,) = (pareto(as_dataset(world.log, JOB), hardness=h) for h in (None, hardness))
     assert typical.tta_s == pytest.approx(usual.observation.time_s)
     assert typical.eta_j == pytest.approx(usual.observation.energy_j)
     assert raw.tta_s == pytest.approx(0.75 * typical.tta_s)
-    (line,) = [r for r in belief_table(as_dataset(world.log, JOB), hardness=hardness).lines if r.batch_size == 32]
+    (line,) = [
+        r
+        for r in belief_table(as_dataset(world.log, JOB), hardness=hardness).lines
+        if r.batch_size == 32
+    ]
     assert line.typical == pytest.approx((line.observed[1],) * 2)
     assert line.observed[0] == pytest.approx(0.5 * line.observed[1])

@@ -1,4 +1,6 @@
-"""The figures of lineage and asset events: each with unit and source, what is not known absent, all of it small."""
+"""The figures of lineage and asset events: each with unit and source,
+what is not known absent, all of it small.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +16,51 @@ from hypothesis import strategies as st
 
 import airflow_provider_zeus
 from airflow_provider_zeus.model.estimate import Estimate
-from airflow_provider_zeus.model.trial import Observation
+from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.reports.limit_profiles import LimitSaving
 from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving
 from airflow_provider_zeus.signals.prices import Prices
-from tests.unit.reports.test_run_figures import saving, trial
+from tests.unit.reports.test_run_figures import DEFAULTS, saving, trial
 
-SCHEMA = json.loads((Path(airflow_provider_zeus.__file__).parent / "schemas/1-0-0/ZeusRunFacet.json").read_text())
-SEEN = Observation(energy_j=3.6e6, time_s=7200.0, power_limit_w=175.0, energy_source="nvml_counter", device_count=2)
+SCHEMA = json.loads(
+    (Path(airflow_provider_zeus.__file__).parent / "schemas/1-0-0/ZeusRunFacet.json").read_text()
+)
+SEEN = Observation(
+    energy_j=3.6e6, time_s=7200.0, power_limit_w=175.0, energy_source="nvml_counter", device_count=2
+)
 NO_PRICES = Prices()
 
 
-def figures(cost: dict[str, Any], seen: list[Observation], prices: Prices, saved: RunSaving | None) -> dict[str, Any]:
+def figures(
+    cost: dict[str, Any], seen: list[Observation], prices: Prices, saved: RunSaving | None
+) -> dict[str, Any]:
     ended = [replace(trial(i, 32, 1.0), observation=o) for i, o in enumerate(seen, 1)]
     return RunFigures(cost=cost, ended=ended, saving=saved).as_event(prices)
 
 
 def cost(*seen: Observation, **changes: Any) -> dict[str, Any]:
     """XCom ``zeus_cost`` of attempts, the last of which is kept."""
-    attempts = [{"attempt": i + 1, "kept": i + 1 == len(seen), **o.to_dict()} for i, o in enumerate(seen)]
+    attempts = [
+        {"attempt": i + 1, "kept": i + 1 == len(seen), **o.to_dict()} for i, o in enumerate(seen)
+    ]
     totals = {
         name: None if None in (values := [a[name] for a in attempts]) else sum(values)
         for name in ("energy_j", "time_s")
     }
-    return {"job_id": "d.train", "batch_size": 64, "kept_attempt": len(seen), "attempts": attempts, **totals, **changes}
+    return {
+        "job_id": "d.train",
+        "batch_size": 64,
+        "kept_attempt": len(seen),
+        "attempts": attempts,
+        **totals,
+        **changes,
+    }
 
 
 def test_each_figure_has_a_unit_and_a_source() -> None:
-    prices = Prices(price_per_kwh=0.5, price_per_gpu_hour=2.0, g_co2e_per_kwh=400.0, pue=1.5, currency="EUR")
+    prices = Prices(
+        price_per_kwh=0.5, price_per_gpu_hour=2.0, g_co2e_per_kwh=400.0, pue=1.5, currency="EUR"
+    )
     assert figures(cost(SEEN), [SEEN], prices, None) == {
         "job_id": "d.train",
         "batch_size": 64,
@@ -59,10 +78,14 @@ def test_each_figure_has_a_unit_and_a_source() -> None:
 
 
 def test_a_run_without_a_batch_size_tells_what_its_limit_saved() -> None:
-    limit = LimitSaving(1, 250.0, 4e6, 7000.0, Estimate(4e5, 3e5, 5e5), Estimate(-200.0, -300.0, -100.0))
+    limit = LimitSaving(
+        1, 250.0, 4e6, 7000.0, Estimate(4e5, 3e5, 5e5), Estimate(-200.0, -300.0, -100.0)
+    )
     ended = [replace(trial(1, 32, 1.0), observation=SEEN)]
     event = RunFigures(cost=cost(SEEN), ended=ended, limit=limit).as_event(NO_PRICES)
-    assert {name: value for name, value in event.items() if name.startswith(("saved", "default"))} == {
+    assert {
+        name: value for name, value in event.items() if name.startswith(("saved", "default"))
+    } == {
         "saved_j": 4e5,
         "saved_low_j": 3e5,
         "saved_high_j": 5e5,
@@ -81,7 +104,9 @@ def test_hours_that_were_priced_say_who_priced_them() -> None:
         "price_source": "api.example.org",
         "g_co2e_per_kwh": 100.0,
     }
-    seen = Observation(energy_j=3.6e6, time_s=10.0, energy_source="rapl", g_co2e_source="grid", **fields_of)
+    seen = Observation(
+        energy_j=3.6e6, time_s=10.0, energy_source="rapl", g_co2e_source="grid", **fields_of
+    )
     found = figures(cost(seen), [seen], Prices(price_per_kwh=9.0, currency="EUR"), None)
     assert found["money"] == pytest.approx(0.2)
     assert "api.example.org" in found["money_source"]
@@ -98,13 +123,22 @@ def test_hours_that_were_priced_say_who_priced_them() -> None:
     ],
 )
 def test_money_is_absent_without_price_or_unit(prices: Prices, reason: str) -> None:
-    assert not {"money", "currency", "money_source"} & set(figures(cost(SEEN), [SEEN], prices, None)), reason
+    assert not {"money", "currency", "money_source"} & set(
+        figures(cost(SEEN), [SEEN], prices, None)
+    ), reason
 
 
 def test_energy_that_is_not_known_leaves_out_all_that_depends_on_it() -> None:
     seen = Observation(time_s=7200.0)
-    found = figures(cost(seen), [seen], Prices(price_per_kwh=0.5, currency="EUR", g_co2e_per_kwh=400.0), None)
-    assert found == {"job_id": "d.train", "batch_size": 64, "time_s": 7200.0, "time_source": "measured"}
+    found = figures(
+        cost(seen), [seen], Prices(price_per_kwh=0.5, currency="EUR", g_co2e_per_kwh=400.0), None
+    )
+    assert found == {
+        "job_id": "d.train",
+        "batch_size": 64,
+        "time_s": 7200.0,
+        "time_source": "measured",
+    }
 
 
 def test_energies_of_different_sources_are_not_added() -> None:
@@ -124,7 +158,8 @@ def test_a_run_that_kept_no_model_has_no_batch_size_and_no_limit() -> None:
 
 def test_a_saving_has_its_interval_and_its_verdict() -> None:
     """The default never ran on the slice of the third run: what it would have cost is estimated."""
-    sure, estimated = saving(trial(1, 32, 4.0)), saving(trial(3, 16, 2.0))
+    sure = saving(trial(1, 32, 4.0))
+    estimated = saving(trial(3, 16, 2.0))
     for known in (sure, estimated):
         found = figures(cost(SEEN), [SEEN], NO_PRICES, known)
         for unit, saved in (("j", known.energy.saved), ("s", known.time.saved)):
@@ -164,12 +199,16 @@ def test_whatever_a_training_reports_the_figures_are_small_json(
     assert ("time_s" in found) == ("time_source" in found)
     assert None not in found.values()
     assert found.get("energy_j", 0.0) >= 0
-    kinds = {unicodedata.category(c) for value in found.values() if isinstance(value, str) for c in value}
+    kinds = {
+        unicodedata.category(c) for value in found.values() if isinstance(value, str) for c in value
+    }
     assert not {"Cc", "Cs"} & kinds, "a database takes neither NUL nor surrogates"
 
 
 def test_the_facet_is_what_its_schema_says() -> None:
-    pytest.importorskip("airflow.providers.openlineage", reason="OpenLineage's provider is not installed")
+    pytest.importorskip(
+        "airflow.providers.openlineage", reason="OpenLineage's provider is not installed"
+    )
     from jsonschema import Draft202012Validator
     from openlineage.client.serde import Serde
 
@@ -189,4 +228,22 @@ def test_the_facet_is_what_its_schema_says() -> None:
         assert len(sent) == len(found) + 2, "what is not known is absent"
     sent["energyJ"] = 1.0
     assert not Draft202012Validator(SCHEMA).is_valid(sent), "a figure without its source"
-    assert not Draft202012Validator(SCHEMA).is_valid({**sent, "energySource": "rapl", "joules": 1}), "another figure"
+    assert not Draft202012Validator(SCHEMA).is_valid(
+        {**sent, "energySource": "rapl", "joules": 1}
+    ), "another figure"
+
+
+def test_failed_tries_are_told_and_a_run_that_its_profile_re_costed_is_estimated() -> None:
+    died = trial(8, 32, 2.0, State.FAILED, run="r")
+    kept = trial(9, 32, 5.0, run="r")
+    run = RunFigures(cost=cost(SEEN), ended=[kept], newest=[died, kept])
+    event = run.as_event(NO_PRICES)
+    told = {"failed_tries": 1, "cleared_tries": 0, "aside_j": 200.0, "aside_s": 2.0}
+    assert told.items() <= event.items()
+    low = [replace(t, observation=replace(t.observation, power_limit_w=150.0)) for t in DEFAULTS]
+    own = replace(trial(9, 32, 5.0), observation=low[0].observation)
+    recosted = saving(own, before=low)
+    assert recosted.measured
+    assert figures(cost(SEEN), [SEEN], NO_PRICES, recosted)["saved_source"] == "estimated"
+    at_full = saving(trial(9, 32, 5.0))
+    assert figures(cost(SEEN), [SEEN], NO_PRICES, at_full)["saved_source"] == "measured"

@@ -61,7 +61,9 @@ def test_the_newest_trial_is_told_and_all_are_added() -> None:
 def test_the_name_of_a_device_is_readable() -> None:
     own = [trial(3, 32, 1.0, device_model="NVIDIA A100-SXM4-40GB")]
     assert {m.tags["device"] for m in trial_metrics(own, own)} == {"NVIDIA_A100-SXM4-40GB"}
-    assert {m.tags["device"] for m in trial_metrics(own, [])} == {"other"}, "the log does not know it"
+    assert {m.tags["device"] for m in trial_metrics(own, [])} == {"other"}, (
+        "the log does not know it"
+    )
 
 
 def test_trials_of_one_phase_and_state_are_one_sum_of_each_source() -> None:
@@ -99,7 +101,11 @@ def test_saving_and_belief() -> None:
     assert expected is not None
     saved = values(found)
     assert saved["zeus.trial.saving_j"] == pytest.approx(expected), "as all that tell it"
-    assert saved["zeus.trial.saving_low_j"] < saved["zeus.trial.saving_j"] < saved["zeus.trial.saving_high_j"]
+    assert (
+        saved["zeus.trial.saving_low_j"]
+        < saved["zeus.trial.saving_j"]
+        < saved["zeus.trial.saving_high_j"]
+    )
     believed = {m.tags["batch_size"]: m.value for m in found if m.name == "zeus.believed.cost_j"}
     assert set(believed) == {"16", "32"}
     assert believed["16"] < believed["32"]
@@ -111,11 +117,19 @@ def test_a_saving_that_is_not_known_is_absent() -> None:
 
 
 def test_the_known_sources_are_those_of_the_devices() -> None:
-    assert set(SOURCES) == {s for s in ENERGY_SOURCES if s} | {"rapl_share"}, "of a task as it is: no rank has it"
+    assert set(SOURCES) == {s for s in ENERGY_SOURCES if s} | {"rapl_share"}, (
+        "of a task as it is: no rank has it"
+    )
 
 
-@given(st.lists(st.text(max_size=70), min_size=1, max_size=12), st.text(max_size=200), st.text(max_size=100))
-def test_names_that_others_made_up_make_few_safe_tags(models: list[str], name: str, source: str) -> None:
+@given(
+    st.lists(st.text(max_size=70), min_size=1, max_size=12),
+    st.text(max_size=200),
+    st.text(max_size=100),
+)
+def test_names_that_others_made_up_make_few_safe_tags(
+    models: list[str], name: str, source: str
+) -> None:
     log = [
         replace(trial(n, 32, 1.0, device_model=model, energy_source=source), job_id=name)
         for n, model in enumerate(models, 1)

@@ -67,7 +67,9 @@ def test_a_batch_size_that_never_ran_here_has_no_figures() -> None:
 def test_the_next_run_is_decided_with_the_room_that_the_newest_one_had() -> None:
     made = world(4, finish_by="06:00")
     assert "deadline" not in next_of(made).attempts[-1].why, "no run had a deadline yet"
-    known = replace(made.log[-1].planned, in_time=InTime(finish_by_s=made.log[-1].opened_at + 600.0))
+    known = replace(
+        made.log[-1].planned, in_time=InTime(finish_by_s=made.log[-1].opened_at + 600.0)
+    )
     made.log[-1] = replace(made.log[-1], planned=known)
     assert "until the deadline it is 10 min 00 s." in next_of(made).attempts[-1].why
     without = replace(made, job=replace(made.job, finish_by=None))

@@ -1,4 +1,6 @@
-"""What the last retrainings bought: the earlier and the new model on the same data, beside what the runs cost."""
+"""What the last retrainings bought: the earlier and the new model on the same data,
+beside what the runs cost.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.unit.optimizer.world import World, job_of
 JOB = job_of(32, default=32, policy="knowledge_gradient", target="rmse <= 1")
 
 
-def ran(n: int, before: float | None, after: float | None, state: State = State.CONVERGED, **more: Any) -> Trial:
+def ran(
+    n: int, before: float | None, after: float | None, state: State = State.CONVERGED, **more: Any
+) -> Trial:
     figures = {"served": before, "metric": after, **more} | World(JOB, {}).figures(32, 4.0)
     return replace(make_trial(n, 32, state, job=JOB, **figures), opened_at=86400.0 * (130 + n))
 
@@ -40,7 +44,9 @@ def test_before_and_after_on_the_same_data_beside_what_it_cost() -> None:
     assert known.gain.low is not None
     assert known.gain.low < 0.03 < (known.gain.high or 0.0)
     assert known.energy_j == pytest.approx(3 * 4 * 10 * 200.0), "of the runs that told it"
-    assert known.said().startswith("The last 3 retrainings brought rmse from 0.32 to 0.29 on average for")
+    assert known.said().startswith(
+        "The last 3 retrainings brought rmse from 0.32 to 0.29 on average for"
+    )
 
 
 def test_a_rising_metric_gains_by_rising() -> None:
@@ -56,7 +62,10 @@ def test_runs_at_a_change_are_told_apart() -> None:
     known = found(trials, Change(2, 0.5, (2,)))
     assert known.after_changes == (("13 May", 1, pytest.approx(0.08)),)
     assert known.others == pytest.approx(0.005)
-    assert "The 1 run at the change of 13 May brought 0.08 each. The others brought 0.005." in known.said()
+    assert (
+        "The 1 run at the change of 13 May brought 0.08 each. The others brought 0.005."
+        in known.said()
+    )
 
 
 def test_fewer_retrainings_are_told_only_as_skipped_runs_show_them() -> None:
@@ -69,6 +78,8 @@ def test_fewer_retrainings_are_told_only_as_skipped_runs_show_them() -> None:
 def test_only_the_last_ones_count_and_what_is_not_told_is_said() -> None:
     trials = [ran(n, 0.5, 0.3) for n in range(1, 6)]
     assert found(trials, last=2).runs == 2
-    assert worth(as_dataset([ran(1, None, 0.3), ran(2, 0.4, None)], JOB)).startswith("no run reported how good")
+    assert worth(as_dataset([ran(1, None, 0.3), ran(2, 0.4, None)], JOB)).startswith(
+        "no run reported how good"
+    )
     given_up = [ran(1, 0.5, 0.4, State.GIVEN_UP)]
     assert worth(as_dataset(given_up, JOB)).startswith("no run reported how good")

@@ -19,7 +19,12 @@ from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.units import S_PER_H
 from tests.strategies import REPRODUCIBLE
 
-RATES: dict[float, Rate] = {100.0: (50.0, 1.9), 150.0: (62.0, 1.4), 200.0: (70.0, 1.15), 250.0: (85.0, 1.0)}
+RATES: dict[float, Rate] = {
+    100.0: Rate(50.0, 1.9),
+    150.0: Rate(62.0, 1.4),
+    200.0: Rate(70.0, 1.15),
+    250.0: Rate(85.0, 1.0),
+}
 HALF = Weights(0.5, 50.0)
 
 
@@ -46,16 +51,24 @@ def test_it_is_eq_7_with_the_energy_term_weighed(eta: float, ratio: float) -> No
     changed = weighed(weights, ratio)
     for energy_j, time_s in RATES.values():
         asked = eta * ratio * energy_j + (1 - eta) * 50.0 * time_s
-        assert math.isclose(changed.cost(energy_j, time_s), asked / (eta * ratio + 1 - eta), rel_tol=1e-9)
+        assert math.isclose(
+            changed.cost(energy_j, time_s), asked / (eta * ratio + 1 - eta), rel_tol=1e-9
+        )
 
 
 UNIT = Unit.parse("g/kWh")
 NOW_S = 30 * DAY_S
 
 
-def hourly(value: Callable[[float], float | None], first_s: float = NOW_S - 8 * DAY_S, last_s: float = NOW_S) -> Series:
+def hourly(
+    value: Callable[[float], float | None],
+    first_s: float = NOW_S - 8 * DAY_S,
+    last_s: float = NOW_S,
+) -> Series:
     hours = [first_s + i * S_PER_H for i in range(round((last_s - first_s) / S_PER_H))]
-    return Series.of(UNIT, [Step(at, at + S_PER_H, v) for at in hours if (v := value(at)) is not None])
+    return Series.of(
+        UNIT, [Step(at, at + S_PER_H, v) for at in hours if (v := value(at)) is not None]
+    )
 
 
 def test_the_ratio_is_that_of_the_present_step_to_the_past_week() -> None:
@@ -72,7 +85,9 @@ def test_what_is_published_counts_before_what_is_usual() -> None:
     series = hourly(lambda at_s: 100.0 if at_s < NOW_S else 250.0, last_s=NOW_S + 2 * S_PER_H)
     followed = Followed.of("carbon", series, NOW_S)
     assert followed is not None
-    assert [followed.ratio(NOW_S + h * S_PER_H) for h in (0, 1, 2)] == pytest.approx([2.5, 2.5, 1.0])
+    assert [followed.ratio(NOW_S + h * S_PER_H) for h in (0, 1, 2)] == pytest.approx(
+        [2.5, 2.5, 1.0]
+    )
 
 
 def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
@@ -86,9 +101,16 @@ def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
 @pytest.mark.parametrize(
     ("first_h", "hours", "follows"), [(100, 1, True), (1, 6, True), (30, 24, True), (90, 40, False)]
 )
-def test_a_missing_hour_of_the_past_week_does_not_end_it(first_h: int, hours: int, follows: bool) -> None:
-    missing = range(first_h, first_h + hours)  # hours before now; a service may tell the newest ones late
-    nights = hourly(lambda s: None if (NOW_S - s) / S_PER_H in missing else 100.0 + 100.0 * (s % DAY_S >= DAY_S / 2))
+def test_a_missing_hour_of_the_past_week_does_not_end_it(
+    first_h: int, hours: int, follows: bool
+) -> None:
+    # hours before now; a service may tell the newest ones late
+    missing = range(first_h, first_h + hours)
+    nights = hourly(
+        lambda s: (
+            None if (NOW_S - s) / S_PER_H in missing else 100.0 + 100.0 * (s % DAY_S >= DAY_S / 2)
+        )
+    )
     followed = Followed.of("carbon", nights, NOW_S)
     assert (followed is not None) == follows
     if followed is not None:
@@ -98,21 +120,27 @@ def test_a_missing_hour_of_the_past_week_does_not_end_it(first_h: int, hours: in
 
 def test_very_short_steps_take_no_longer_to_follow() -> None:
     rows = hourly(lambda at_s: 100.0 if at_s % DAY_S < DAY_S / 2 else 300.0).steps
-    pairs = Series.of(UNIT, [Step(s.start_s + i, s.end_s, s.value) for s in rows for i in (0.0, 1.0)])
+    pairs = Series.of(
+        UNIT, [Step(s.start_s + i, s.end_s, s.value) for s in rows for i in (0.0, 1.0)]
+    )
     begun_s = time.process_time()
     followed = Followed.of("carbon", pairs, NOW_S)
     assert time.process_time() - begun_s < 20.0
     assert followed is not None
-    assert [followed.ratio(NOW_S + h * S_PER_H) for h in (0, 13, 47)] == pytest.approx([0.5, 1.5, 1.5])
+    assert [followed.ratio(NOW_S + h * S_PER_H) for h in (0, 13, 47)] == pytest.approx(
+        [0.5, 1.5, 1.5]
+    )
     assert len(followed.steps) == AHEAD_S / LEAST_STEP_S
 
 
-MOST_OF_A_VARIABLE = 128 * 1024  # bytes: the longest text that Linux hands to a process as one variable
+# bytes: the longest text that Linux hands to a process as one variable
+MOST_OF_A_VARIABLE = 128 * 1024
 
 
 def published(*lengths_s: float) -> Followed:
     """What a plan holds of a series whose steps have these lengths, one after the other, until the plan ends."""
-    steps, at_s = [], NOW_S
+    steps = []
+    at_s = NOW_S
     for i in itertools.count():
         if at_s >= NOW_S + AHEAD_S:
             break
@@ -124,7 +152,9 @@ def published(*lengths_s: float) -> Followed:
     return followed
 
 
-@pytest.mark.parametrize("lengths_s", [(60.0,), (7.0,), (1.0, 300.0), (299.0,), (299.0, 1.0, 300.0), (3600.0, 1.0)])
+@pytest.mark.parametrize(
+    "lengths_s", [(60.0,), (7.0,), (1.0, 300.0), (299.0,), (299.0, 1.0, 300.0), (3600.0, 1.0)]
+)
 def test_a_plan_of_any_steps_can_be_handed_to_a_process(lengths_s: tuple[float, ...]) -> None:
     followed = published(*lengths_s)
     assert followed.steps[-1][1] >= NOW_S + AHEAD_S

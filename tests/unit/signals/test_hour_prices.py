@@ -40,12 +40,14 @@ def priced(signals: dict[str, Any], most_s: float = 60.0, **prices: Any) -> Obse
         return found
 
     seen = Observation(energy_j=1e6, time_s=90.0, energy_source="nvml_counter")
-    return HourPrices(began_s=NOW_S - 100, read=read, **prices).priced(seen, None, most_s)
+    return HourPrices(began_s=NOW_S - 100, reader=read, **prices).priced(seen, None, most_s)
 
 
 @pytest.mark.parametrize(("hangs", "answers"), [("carbon", "price"), ("price", "carbon")])
 @pytest.mark.slow
-def test_a_signal_that_hangs_costs_the_other_one_nothing(over: threading.Event, hangs: str, answers: str) -> None:
+def test_a_signal_that_hangs_costs_the_other_one_nothing(
+    over: threading.Event, hangs: str, answers: str
+) -> None:
     field = {"price": "price_per_kwh", "carbon": "g_co2e_per_kwh"}
     there = always(0.3, "EUR/kWh" if answers == "price" else "g/kWh")
     seen = priced({hangs: over, answers: there}, most_s=3.0)
@@ -62,7 +64,11 @@ def test_an_error_of_any_kind_is_the_reason_of_its_own_figure() -> None:
 
 
 def test_each_own_signal_prices_what_no_connection_of_all_does() -> None:
-    signals = {"carbon": always(300.0, "g/kWh"), "tibber": always(0.25, "EUR/kWh"), "grid": always(9.0, "g/kWh")}
+    signals = {
+        "carbon": always(300.0, "g/kWh"),
+        "tibber": always(0.25, "EUR/kWh"),
+        "grid": always(9.0, "g/kWh"),
+    }
     assert priced(signals, own=["carbon", "tibber"]).price_per_kwh == pytest.approx(0.25)
     assert priced(signals, own=["grid", "tibber"]).g_co2e_per_kwh == pytest.approx(300.0)
 
@@ -75,5 +81,8 @@ def test_why_an_own_signal_gives_nothing_names_no_connection() -> None:
 
 def test_why_an_own_signal_gives_nothing_is_said() -> None:
     seen = priced({"carbon": always(300.0, "g/kWh"), "tibber": "no answer"}, own=["tibber"])
-    assert (seen.reasons, seen.g_co2e_per_kwh) == ({"price_per_kwh": "no answer"}, pytest.approx(300.0))
+    assert (seen.reasons, seen.g_co2e_per_kwh) == (
+        {"price_per_kwh": "no answer"},
+        pytest.approx(300.0),
+    )
     assert priced({}, own=["tibber"]).reasons == {}, "no Connection of that name"

@@ -18,14 +18,19 @@ H = 3600.0
 
 
 def hours(first: int, last: int, value: float = 1.0, unit: str = "g/kWh") -> Series:
-    return Series.of(Unit.parse(unit), [Step(i * H, (i + 1) * H, value) for i in range(first, last)], source="api")
+    return Series.of(
+        Unit.parse(unit),
+        [Step(i * H, (i + 1) * H, value) for i in range(first, last)],
+        source="api",
+    )
 
 
 class Service:
     """Answers what ``says`` returns; counts how often it is asked."""
 
     def __init__(self, says: Callable[[], Series]) -> None:
-        self.says, self.asked = says, 0
+        self.says = says
+        self.asked = 0
 
     def __call__(self) -> Series:
         self.asked += 1
@@ -47,7 +52,9 @@ def keeper(clock: Clock) -> VariableStore:
 
 
 def asking(keeper: VariableStore, service: Service, clock: Clock) -> Series:
-    return kept_series(keeper, "price", service, clock=clock, sleep=lambda s: setattr(clock, "t", clock.t + s))
+    return kept_series(
+        keeper, "price", service, clock=clock, sleep=lambda s: setattr(clock, "t", clock.t + s)
+    )
 
 
 def test_one_request_serves_all_for_a_while(keeper: VariableStore, clock: Clock) -> None:
@@ -70,10 +77,14 @@ def test_what_a_service_no_longer_tells_is_remembered_and_the_newer_value_counts
     found = asking(keeper, Service(lambda: hours(3, 8, 2.0)), clock)
     assert [s.value for s in found.steps] == [1.0] * 3 + [2.0] * 5
     clock.t = 4 * H + KEPT_S
-    assert asking(keeper, Service(lambda: hours(8, 9)), clock).steps[0].start_s == 4 * H, "and for so long alone"
+    assert asking(keeper, Service(lambda: hours(8, 9)), clock).steps[0].start_s == 4 * H, (
+        "and for so long alone"
+    )
 
 
-def test_a_service_that_fails_leaves_what_is_kept_and_is_asked_again_soon(keeper: VariableStore, clock: Clock) -> None:
+def test_a_service_that_fails_leaves_what_is_kept_and_is_asked_again_soon(
+    keeper: VariableStore, clock: Clock
+) -> None:
     with pytest.raises(OSError, match="refused"):
         asking(keeper, Service(fails), clock)
     clock.t += RETRY_S + 1
@@ -88,8 +99,12 @@ def test_a_service_that_fails_leaves_what_is_kept_and_is_asked_again_soon(keeper
     assert failing.asked == 2
 
 
-@pytest.mark.parametrize("error", [BadStatusLine("220"), KeyError("a"), TypeError("None"), AttributeError("get")])
-def test_any_fault_of_a_service_leaves_what_is_kept(keeper: VariableStore, clock: Clock, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [BadStatusLine("220"), KeyError("a"), TypeError("None"), AttributeError("get")]
+)
+def test_any_fault_of_a_service_leaves_what_is_kept(
+    keeper: VariableStore, clock: Clock, error: Exception
+) -> None:
     def fails() -> Series:
         raise error
 
@@ -103,7 +118,9 @@ def test_any_fault_of_a_service_leaves_what_is_kept(keeper: VariableStore, clock
     assert keeper.signal("price")[1], "it is asked again soon"
 
 
-def test_who_comes_while_another_asks_waits_for_its_answer(keeper: VariableStore, clock: Clock) -> None:
+def test_who_comes_while_another_asks_waits_for_its_answer(
+    keeper: VariableStore, clock: Clock
+) -> None:
     assert keeper.signal("price") == (None, True)
 
     def pause(seconds: float) -> None:
@@ -124,7 +141,9 @@ def test_where_the_other_never_answers_that_is_said(keeper: VariableStore, clock
     assert clock.t <= begun_s + 6.0 + 1
 
 
-@pytest.mark.parametrize("text", ["", "[]", "[1,2,3,4]", '["g/kWh","","",[[0,"x",1]]]', '["?","","",[]]', "{" * 9999])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[1,2,3,4]", '["g/kWh","","",[[0,"x",1]]]', '["?","","",[]]', "{" * 9999]
+)
 def test_a_damaged_series_is_asked_for_anew(keeper: VariableStore, clock: Clock, text: str) -> None:
     keeper.keep_signal("price", text)
     clock.t += FRESH_S
@@ -142,10 +161,14 @@ def test_a_log_that_fails_or_none_means_that_the_service_is_asked(clock: Clock) 
         keeper.signal("price")
 
 
-def test_a_series_in_another_unit_replaces_the_kept_one(keeper: VariableStore, clock: Clock) -> None:
+def test_a_series_in_another_unit_replaces_the_kept_one(
+    keeper: VariableStore, clock: Clock
+) -> None:
     asking(keeper, Service(lambda: hours(0, 5)), clock)
     clock.t += FRESH_S
-    assert asking(keeper, Service(lambda: hours(0, 2, unit="EUR/kWh")), clock) == hours(0, 2, unit="EUR/kWh")
+    assert asking(keeper, Service(lambda: hours(0, 2, unit="EUR/kWh")), clock) == hours(
+        0, 2, unit="EUR/kWh"
+    )
 
 
 SERIES = Series.of(Unit.parse("g/kWh"), [Step(0.0, 3600.0, 100.0)])

@@ -36,8 +36,16 @@ ANSWERS: dict[str, tuple[Any, list[tuple[float, float, float, bool]]]] = {
                     "to": "2026-01-05T00:30Z",
                     "intensity": {"forecast": 210, "actual": None},
                 },
-                {"from": "2026-01-05T00:30Z", "to": "2026-01-05T01:00Z", "intensity": {"forecast": None}},
-                {"from": "2026-01-05T01:00Z", "to": "2026-01-05T01:30Z", "intensity": {"forecast": 190}},
+                {
+                    "from": "2026-01-05T00:30Z",
+                    "to": "2026-01-05T01:00Z",
+                    "intensity": {"forecast": None},
+                },
+                {
+                    "from": "2026-01-05T01:00Z",
+                    "to": "2026-01-05T01:30Z",
+                    "intensity": {"forecast": 190},
+                },
                 {
                     "from": "2026-01-05T01:30Z",
                     "to": "2026-01-05T02:00Z",
@@ -51,20 +59,39 @@ ANSWERS: dict[str, tuple[Any, list[tuple[float, float, float, bool]]]] = {
         {
             "zone": "DE",
             "history": [
-                {"zone": "DE", "carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z", "isEstimated": True},
-                {"zone": "DE", "carbonIntensity": 310, "datetime": "2026-01-05T01:00:00.000Z", "isEstimated": False},
+                {
+                    "zone": "DE",
+                    "carbonIntensity": 300,
+                    "datetime": "2026-01-05T00:00:00.000Z",
+                    "isEstimated": True,
+                },
+                {
+                    "zone": "DE",
+                    "carbonIntensity": 310,
+                    "datetime": "2026-01-05T01:00:00.000Z",
+                    "isEstimated": False,
+                },
             ],
         },
         [(0, 3600, 300.0, True), (3600, 7200, 310.0, False)],
     ),
     "electricity-maps-forecast": (
-        {"zone": "DE", "forecast": [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z"}]},
+        {
+            "zone": "DE",
+            "forecast": [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z"}],
+        },
         [(0, 3600, 300.0, True)],
     ),
     "electricity-maps-v4": (
         {
             "zone": "DE",
-            "history": [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00:00.000Z", "isEstimated": False}],
+            "history": [
+                {
+                    "carbonIntensity": 300,
+                    "datetime": "2026-01-05T00:00:00.000Z",
+                    "isEstimated": False,
+                }
+            ],
             "temporalGranularity": "15_minutes",
         },
         [(0, 900, 300.0, False)],
@@ -128,14 +155,20 @@ def test_an_address_has_its_zone_and_span_and_no_key() -> None:
         "https://api.energy-charts.info/price?bzn=DE-LU%26x%3D1&start=2026-01-05T00%3A00Z&end=2026-01-05T01%3A00Z"
     )
     assert f"start={round(1000 * T0)}&" in preset("awattar").url("", T0, T0)
-    assert preset("uk-carbon-intensity").url("", T0, T0, host="http://uk:80/").startswith("http://uk:80/intensity/")
+    assert (
+        preset("uk-carbon-intensity")
+        .url("", T0, T0, host="http://uk:80/")
+        .startswith("http://uk:80/intensity/")
+    )
     with pytest.raises(JobSpecError, match="awattar"):
         preset("wattime")
 
 
 def test_a_forecast_is_asked_for_as_a_whole() -> None:
     """The Carbon Aware SDK answers 400 to a ``dataStartAt`` or ``dataEndAt`` outside of what it forecasts."""
-    found = preset("carbon-aware-sdk").url("eastus", T0 - 8 * 86_400, T0 + 2 * 86_400, host="http://sdk:80")
+    found = preset("carbon-aware-sdk").url(
+        "eastus", T0 - 8 * 86_400, T0 + 2 * 86_400, host="http://sdk:80"
+    )
     assert found == "http://sdk:80/emissions/forecasts/current?location=eastus"
 
 
@@ -155,13 +188,18 @@ def test_columns_of_a_csv_file() -> None:
     text = "time,price,guess\n2026-01-05T00:00Z,0.30,true\n2026-01-05T01:00Z,n/a,false\n2026-01-05T02:00Z,0.2,\n"
     layout = Layout(times="time", values="price", estimated="guess", unit="EUR/kWh", step_s=3600.0)
     found = parsed(text, layout)
-    assert [(s.start_s - T0, s.value, s.estimated) for s in found.steps] == [(0, 0.3, True), (7200, 0.2, False)]
+    assert [(s.start_s - T0, s.value, s.estimated) for s in found.steps] == [
+        (0, 0.3, True),
+        (7200, 0.2, False),
+    ]
     with pytest.raises(JobSpecError, match="column"):
         parsed(text, Layout(times="when", values="price", unit="EUR/kWh"))
 
 
 def test_a_file_whose_forecasts_are_a_column_of_their_own() -> None:
-    text = "time,was,will_be\n2026-01-05T00:00Z,300,280\n2026-01-05T01:00Z,,290\n2026-01-05T02:00Z,,\n"
+    text = (
+        "time,was,will_be\n2026-01-05T00:00Z,300,280\n2026-01-05T01:00Z,,290\n2026-01-05T02:00Z,,\n"
+    )
     found = parsed(text, Layout(times="time", values="was", forecasts="will_be", unit="g/kWh"))
     assert [(s.value, s.estimated) for s in found.steps] == [(300.0, False), (290.0, True)]
     alone = parsed(text, Layout(times="time", forecasts="will_be", unit="g/kWh"))
@@ -171,17 +209,24 @@ def test_a_file_whose_forecasts_are_a_column_of_their_own() -> None:
 SIMPLE = Layout(times="$.t", values="$.v", unit="g/kWh")
 
 
-@pytest.mark.parametrize("said", [{}, {"temporalGranularity": "15_minutes"}, {"temporalGranularity": 900}])
+@pytest.mark.parametrize(
+    "said", [{}, {"temporalGranularity": "15_minutes"}, {"temporalGranularity": 900}]
+)
 @pytest.mark.parametrize("name", ["electricity-maps", "electricity-maps-v4"])
 def test_quarters_of_an_hour_fill_no_hour(name: str, said: dict[str, Any]) -> None:
     minutes = [0, 15, 30, 60, 75]  # one is missing
-    history = [{"carbonIntensity": 300 + m, "datetime": f"2026-01-05T0{m // 60}:{m % 60:02}:00.000Z"} for m in minutes]
+    history = [
+        {"carbonIntensity": 300 + m, "datetime": f"2026-01-05T0{m // 60}:{m % 60:02}:00.000Z"}
+        for m in minutes
+    ]
     found = read({"zone": "DE", "history": history, **said}, preset(name).layout)
     assert [s.end_s - s.start_s for s in found.steps] == [900.0] * 5
     assert found.at(T0 + 50 * 60) is None
 
 
-@pytest.mark.parametrize(("minutes", "length_s"), [("hourly", 3600.0), ("5_minutes", 300.0), ("1_year", 3600.0)])
+@pytest.mark.parametrize(
+    ("minutes", "length_s"), [("hourly", 3600.0), ("5_minutes", 300.0), ("1_year", 3600.0)]
+)
 def test_one_value_is_as_long_as_its_answer_says(minutes: str, length_s: float) -> None:
     history = [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00Z"}]
     answer = {"zone": "DE", "history": history, "temporalGranularity": minutes}
@@ -212,17 +257,29 @@ def rows(*pairs: tuple[Any, Any]) -> str:
         ('{"data": null}', "no list at part 2"),
         (rows((0, None), (7391, None)), "none of its entries is a number"),
         (rows((0, "n/a"), (7391, [1])), "none of its entries is a number"),
-        ('{"data": [{"t": 0, "v": NaN}, {"t": 7391, "v": Infinity}]}', "none of its entries is a number"),
+        (
+            '{"data": [{"t": 0, "v": NaN}, {"t": 7391, "v": Infinity}]}',
+            "none of its entries is a number",
+        ),
         (rows((None, 1), (None, 2)), "none of its entries is a time"),
-        (rows(("05.01.7391 00:00", 1), ("05.01.7391 01:00", 2)), "entry 1 of 2 is a time of another form"),
+        (
+            rows(("05.01.7391 00:00", 1), ("05.01.7391 01:00", 2)),
+            "entry 1 of 2 is a time of another form",
+        ),
         (rows(("01/05/7391", 1), ("01/05/7391", 2)), "entry 1 of 2 is a time of another form"),
-        (rows((0, 1), ("Mon, 05 Jan 7391 00:00:00 GMT", 2)), "entry 2 of 2 is a time of another form"),
+        (
+            rows((0, 1), ("Mon, 05 Jan 7391 00:00:00 GMT", 2)),
+            "entry 2 of 2 is a time of another form",
+        ),
         (rows((0, 1), (3600, "7,391.5")), "entry 2 of 2 is a number of another form"),
         (rows((0, "0,7391"), (3600, 1)), "entry 1 of 2 is a number of another form"),
         (rows((0, "\u20ac 7391"), (3600, 1)), "entry 1 of 2 is a number of another form"),
         (rows((0, "7391 EUR"), (3600, 1)), "entry 1 of 2 is a number of another form"),
         (rows((2024, 1), (2025, 7391), (2026, 1)), "less than a minute apart"),
-        (rows((46_027, 1), (46_027 + 1 / 24, 7391), (46_027 + 2 / 24, 1)), "less than a minute apart"),
+        (
+            rows((46_027, 1), (46_027 + 1 / 24, 7391), (46_027 + 2 / 24, 1)),
+            "less than a minute apart",
+        ),
         ("", "empty"),
         ("\r\n", "empty"),
         (rows((7391, 1)), "no step has a length"),
@@ -295,20 +352,28 @@ def test_times_since_the_epoch_are_read_by_their_size(scale: float, kind: Any) -
     assert [s.start_s - T0 for s in found.steps] == pytest.approx([0, 3600], abs=1e-3)
 
 
-@pytest.mark.parametrize(("first", "second"), [("202601050000", 202601050100), ("20260105T00", "20260105T01")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("202601050000", 202601050100), ("20260105T00", "20260105T01")]
+)
 def test_dates_without_separators_are_no_epoch(first: Any, second: Any) -> None:
     assert [s.start_s - T0 for s in parsed(rows((first, 1), (second, 2)), LISTS).steps] == [0, 3600]
     assert parsed(rows(("20260105", 1), ("20260106", 2)), LISTS).steps[0].start_s == T0
 
 
 def test_order_repetition_and_a_change_of_the_clock_leave_no_gap() -> None:
-    spring = ["2026-03-29T03:00+02:00", "2026-03-29T01:00+01:00", "2026-03-29T04:00+02:00", "2026-03-29T01:00+01:00"]
+    spring = [
+        "2026-03-29T03:00+02:00",
+        "2026-03-29T01:00+01:00",
+        "2026-03-29T04:00+02:00",
+        "2026-03-29T01:00+01:00",
+    ]
     found = parsed(rows(*((t, 1) for t in spring)), LISTS)
     assert [s.end_s - s.start_s for s in found.steps] == [3600.0] * 3
     assert found.steps[0].end_s == found.steps[1].start_s
     days = [{"t": "2026-10-25T00:00+02:00", "e": "2026-10-26T00:00+01:00", "v": 1}]  # of 25 h
     (day,) = parsed(
-        json.dumps({"data": days}), Layout(times="$.data[*].t", ends="$.data[*].e", values="$.data[*].v", unit="g/kWh")
+        json.dumps({"data": days}),
+        Layout(times="$.data[*].t", ends="$.data[*].e", values="$.data[*].v", unit="g/kWh"),
     ).steps
     assert day.end_s - day.start_s == 25 * 3600
 
@@ -352,7 +417,9 @@ def test_what_is_wrong_is_named(text: str, named: str) -> None:
         parsed(text, SIMPLE)
 
 
-@pytest.mark.parametrize("path", ["data", "$data", "$.a[0]", "$.a..b", "$.a[*", "$." + "a" * 20 + "("])
+@pytest.mark.parametrize(
+    "path", ["data", "$data", "$.a[0]", "$.a..b", "$.a[*", "$." + "a" * 20 + "("]
+)
 def test_a_path_of_another_form_is_named(path: str) -> None:
     with pytest.raises(JobSpecError, match=r"path|column"):
         parsed("{}", Layout(times=path, values="$.v", unit="g/kWh"))
@@ -370,14 +437,19 @@ def test_an_integer_that_no_float_can_hold_is_a_gap(sign: str) -> None:
     digits = sign + "1" + 399 * "0"
     found = parsed(f'{{"t": [0, 3600], "v": [{digits}, 2]}}', SIMPLE)
     assert [(s.start_s, s.value) for s in found.steps] == [(3600.0, 2.0)]
-    assert parsed(f'{{"t": [{digits}, 3600, 7200], "v": [1, 2, 3]}}', SIMPLE).steps[0].value == 2.0, "no time either"
+    assert (
+        parsed(f'{{"t": [{digits}, 3600, 7200], "v": [1, 2, 3]}}', SIMPLE).steps[0].value == 2.0
+    ), "no time either"
 
 
 @REPRODUCIBLE
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=4),
-        lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from(["t", "v", "x"]), c, max_size=3),
+        lambda c: (
+            st.lists(c, max_size=3)
+            | st.dictionaries(st.sampled_from(["t", "v", "x"]), c, max_size=3)
+        ),
         max_leaves=12,
     )
 )
@@ -391,14 +463,19 @@ def test_any_answer_gives_a_series_or_an_error_of_ours(answer: Any) -> None:
 
 def test_a_negative_carbon_intensity_is_a_gap_and_a_negative_price_a_value() -> None:
     text = "time,value\n2026-01-05T00:00Z,300\n2026-01-05T01:00Z,-999\n2026-01-05T02:00Z,310\n"
-    carbon, price = (parsed(text, Layout(times="time", values="value", unit=unit)) for unit in ("g/kWh", "EUR/kWh"))
+    carbon, price = (
+        parsed(text, Layout(times="time", values="value", unit=unit))
+        for unit in ("g/kWh", "EUR/kWh")
+    )
     assert [step.value for step in carbon.steps] == [300, 310]
     assert carbon.at(T0 + 3600) is None
     assert [step.value for step in price.steps] == [300, -999, 310]
 
 
 def test_a_forecast_counts_where_the_carbon_intensity_is_negative() -> None:
-    layout = Layout(times="time", values="value", forecasts="forecast", step_s=3600.0, unit="kg/MWh")
+    layout = Layout(
+        times="time", values="value", forecasts="forecast", step_s=3600.0, unit="kg/MWh"
+    )
     (step,) = parsed("time,value,forecast\n2026-01-05T00:00Z,-1,280\n", layout).steps
     assert (step.value, step.estimated) == (280, True)
 
@@ -416,18 +493,29 @@ NIGHT = "time,value\n{},{}\n{},{}\n{},{}\n{},{}\n"
 def test_two_values_at_one_time_without_an_offset_are_refused(two: str) -> None:
     """Which of them is the later one is not known: in the night of 25 October there are two of 02:00."""
     text = NIGHT.format("2026-10-25 01:00", 0.3, two, 0.2, two, 0.1, "2026-10-25 03:00", 0.3)
-    with pytest.raises(JobSpecError, match=r"entry 3 of 4 .* no offset: .* clocks are put back .* UTC"):
+    with pytest.raises(
+        JobSpecError, match=r"entry 3 of 4 .* no offset: .* clocks are put back .* UTC"
+    ):
         parsed(text, Layout(times="time", values="value", unit="EUR/kWh"))
 
 
 def test_a_line_that_is_there_twice_and_times_with_an_offset_are_read() -> None:
     layout = Layout(times="time", values="value", unit="EUR/kWh")
     text = NIGHT.format(
-        "2026-10-25 01:00", 0.3, "2026-10-25 02:00", 0.2, "2026-10-25 02:00", 0.2, "2026-10-25 03:00", 0.3
+        "2026-10-25 01:00",
+        0.3,
+        "2026-10-25 02:00",
+        0.2,
+        "2026-10-25 02:00",
+        0.2,
+        "2026-10-25 03:00",
+        0.3,
     )
     assert [step.value for step in parsed(text, layout).steps] == [0.3, 0.2, 0.3]
     times = ("01:00+02:00", "02:00+02:00", "02:00+01:00", "03:00+01:00")
-    text = NIGHT.format(*(part for i, each in enumerate(times) for part in (f"2026-10-25T{each}", i)))
+    text = NIGHT.format(
+        *(part for i, each in enumerate(times) for part in (f"2026-10-25T{each}", i))
+    )
     assert [step.value for step in parsed(text, layout).steps] == [0, 1, 2, 3]
 
 
@@ -442,7 +530,18 @@ PAIRS = {
         "$.data.result[0].values[*]",
     ),
     "InfluxDB": (
-        {"results": [{"series": [{"columns": ["time", "v"], "values": [["2026-01-05T00:00:00.5Z", 9.5], [None, 3]]}]}]},
+        {
+            "results": [
+                {
+                    "series": [
+                        {
+                            "columns": ["time", "v"],
+                            "values": [["2026-01-05T00:00:00.5Z", 9.5], [None, 3]],
+                        }
+                    ]
+                }
+            ]
+        },
         "$.results[0].series[0].values[*]",
     ),
     "the plain list": ([[1000 * T0 + 500, 9.5], [1000 * T0 + 60_500]], "$[*]"),

@@ -27,8 +27,14 @@ from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.store_kit import Clock, DictPort
 
-HOUR_S, DAY_S = 3600.0, 86_400.0
-TARIFF = {"timezone": "UTC", "unit": "EUR/kWh", "default": 0.3, "rules": [{"hours": "22-06", "value": 0.2}]}
+HOUR_S = 3600.0
+DAY_S = 86_400.0
+TARIFF = {
+    "timezone": "UTC",
+    "unit": "EUR/kWh",
+    "default": 0.3,
+    "rules": [{"hours": "22-06", "value": 0.2}],
+}
 
 
 class Service:
@@ -66,9 +72,14 @@ class Service:
         asked = parse_qs(urlsplit(path).query)
         from datetime import datetime
 
-        start, end = (datetime.fromisoformat(asked[k][0].replace("Z", "+00:00")).timestamp() for k in ("start", "end"))
+        start, end = (
+            datetime.fromisoformat(asked[k][0].replace("Z", "+00:00")).timestamp()
+            for k in ("start", "end")
+        )
         times = [start + i * HOUR_S for i in range(round((end - start) / HOUR_S))]
-        return json.dumps({"unix_seconds": times, "price": [100.0 + i % 24 for i, _ in enumerate(times)]})
+        return json.dumps(
+            {"unix_seconds": times, "price": [100.0 + i % 24 for i, _ in enumerate(times)]}
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -84,20 +95,30 @@ def service() -> Iterator[Service]:
     found.server.server_close()
 
 
-def define(monkeypatch: pytest.MonkeyPatch, conn_id: str, host: str = "", password: str = "", **extra: Any) -> None:
+def define(
+    monkeypatch: pytest.MonkeyPatch, conn_id: str, host: str = "", password: str = "", **extra: Any
+) -> None:
     conn = {"conn_type": "zeus_signal", "host": host, "password": password, "extra": extra}
     monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(conn))
 
 
 def job(**changes: Any) -> ZeusJob:
-    given = {"batch_sizes": [32], "default_batch_size": 32, "target": "acc >= 0.9", "max_epochs": 3, "follow": "price"}
+    given = {
+        "batch_sizes": [32],
+        "default_batch_size": 32,
+        "target": "acc >= 0.9",
+        "max_epochs": 3,
+        "follow": "price",
+    }
     return ZeusJob(**{**given, **changes})
 
 
 NOW_S = time.time()
 
 
-def test_a_preset_is_asked_once_for_the_span_with_its_zone(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preset_is_asked_once_for_the_span_with_its_zone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
     series = signal_series("price", NOW_S - DAY_S, NOW_S)
     ((path, _),) = service.asked
@@ -109,7 +130,12 @@ def test_a_preset_is_asked_once_for_the_span_with_its_zone(service: Service, mon
 def test_a_key_is_sent_in_its_header_and_never_said(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    layout = {"times": "$.unix_seconds", "values": "$.price", "unit": "g/kWh", "key_header": "auth-token"}
+    layout = {
+        "times": "$.unix_seconds",
+        "values": "$.price",
+        "unit": "g/kWh",
+        "key_header": "auth-token",
+    }
     url = service.url + "/{zone}?start={start}&end={end}&key=in-the-address"
     define(monkeypatch, "my_signal", password="s3cret", url=url, zone="DE", **layout)
     assert len(signal_series("my_signal", NOW_S - DAY_S, NOW_S).steps) == 24
@@ -117,7 +143,7 @@ def test_a_key_is_sent_in_its_header_and_never_said(
     service.answer = lambda path: (403, "no")
     assert followed(job(follow="my_signal")) is None
     assert "my_signal" in caplog.text
-    assert "docs/signals.md" in caplog.text
+    assert "docs/levers/signals.md" in caplog.text
     assert "s3cret" not in caplog.text
     assert "in-the-address" not in caplog.text
 
@@ -151,7 +177,9 @@ def test_how_a_service_refuses_is_told_apart(
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])
-def test_an_answer_that_was_cut_is_none(service: Service, monkeypatch: pytest.MonkeyPatch, by_proxy: bool) -> None:
+def test_an_answer_that_was_cut_is_none(
+    service: Service, monkeypatch: pytest.MonkeyPatch, by_proxy: bool
+) -> None:
     """Half a CSV file would be a series as well."""
     define(monkeypatch, "my_signal", url=service.url, times="time", values="value", unit="g/kWh")
     if by_proxy:
@@ -171,14 +199,19 @@ def test_what_a_service_stops_telling_is_said_while_what_is_kept_counts(
     clock = Clock(NOW_S)
     keeper = VariableStore(DictPort(), now=clock)
     first = signal_series("price", NOW_S - DAY_S, NOW_S, keeper)
-    for answer, named in (('{"unix_seconds": [], "price": []}', "an empty list"), ((429, ""), "too many requests")):
+    for answer, named in (
+        ('{"unix_seconds": [], "price": []}', "an empty list"),
+        ((429, ""), "too many requests"),
+    ):
         clock.t += HOUR_S
         service.answer = lambda path, answer=answer: answer
         assert signal_series("price", NOW_S - DAY_S, NOW_S, keeper).steps[-1] == first.steps[-1]
         assert named in caplog.text
 
 
-def test_a_redirect_takes_the_key_nowhere(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_takes_the_key_nowhere(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     define(monkeypatch, "zeus_carbon", service.url, "s3cret", preset="electricity-maps", zone="DE")
     service.answer = lambda path: (302, service.url + "/elsewhere")
     with pytest.raises(SignalError, match="gave no answer"):
@@ -198,7 +231,11 @@ def test_a_redirect_takes_the_key_nowhere(service: Service, monkeypatch: pytest.
     ],
 )
 def test_nonsense_is_named_and_the_run_trains_without(
-    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: str, problem: str
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    answer: str,
+    problem: str,
 ) -> None:
     define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
     service.answer = lambda path: answer
@@ -209,7 +246,9 @@ def test_nonsense_is_named_and_the_run_trains_without(
         followed(job(strict=True))
 
 
-def test_a_service_that_hangs_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_hangs_is_not_waited_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
     monkeypatch.setattr(module, "ALL_S", 0.3)
     over = threading.Event()
@@ -248,7 +287,9 @@ def test_who_needs_the_past_alone_asks_for_what_the_others_need(
     assert series.at(NOW_S + HOUR_S) is not None, "a start is planned by it"
     ended = read_signal("price", NOW_S - HOUR_S, NOW_S + 300.0, keeper)
     assert isinstance(ended, Series)
-    assert ended.mean(NOW_S - HOUR_S, NOW_S + 300.0) is not None, "a run that ends minutes later has its price"
+    assert ended.mean(NOW_S - HOUR_S, NOW_S + 300.0) is not None, (
+        "a run that ends minutes later has its price"
+    )
     assert len(service.asked) == 1
 
 
@@ -271,13 +312,17 @@ def test_the_tariff_serves_without_a_connection(monkeypatch: pytest.MonkeyPatch)
     assert followed(job()) is None
 
 
-def test_a_file_and_a_tariff_of_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_and_a_tariff_of_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin_s = NOW_S // HOUR_S * HOUR_S - 9 * DAY_S
     rows = [f"{begin_s + i * HOUR_S},{300 + i % 24}" for i in range(9 * 24 + 4)]
     file = tmp_path / "carbon.csv"
     file.write_text("\n".join(["time,value", *rows]))
     monkeypatch.setenv("AIRFLOW__ZEUS__SIGNAL_ROOT", str(tmp_path))
-    define(monkeypatch, "zeus_carbon", file="carbon.csv", times="time", values="value", unit="g/kWh")
+    define(
+        monkeypatch, "zeus_carbon", file="carbon.csv", times="time", values="value", unit="g/kWh"
+    )
     found = followed(job(follow="carbon"))
     assert found is not None
     assert found.mean == pytest.approx(311.5, rel=0.01)
@@ -292,7 +337,10 @@ def test_a_file_and_a_tariff_of_a_connection(tmp_path: Path, monkeypatch: pytest
     [
         ({}, "no signal"),
         ({"preset": "weather"}, "use one of"),
-        ({"url": "file:///etc/passwd", "times": "$.t", "values": "$.v", "unit": "g/kWh"}, "not http"),
+        (
+            {"url": "file:///etc/passwd", "times": "$.t", "values": "$.v", "unit": "g/kWh"},
+            "not http",
+        ),
         ({"url": "http://x", "times": "$.t", "values": "$.v"}, "unit = ''"),
     ],
 )
@@ -330,7 +378,7 @@ def test_what_is_wrong_with_a_connection_is_a_signal_error_that_says_no_key(
         ZeusSignalHook("my_signal").series(NOW_S - DAY_S, NOW_S)
     good, said = ZeusSignalHook("my_signal").test_connection()
     assert not good
-    assert "docs/signals.md" in said
+    assert "docs/levers/signals.md" in said
     assert "s3cret" not in said + str(error.value)
 
 
@@ -343,7 +391,9 @@ def test_an_extra_nested_without_end_is_a_signal_error(monkeypatch: pytest.Monke
         signal_series("my_signal", 0.0, DAY_S)
 
 
-def test_braces_of_an_address_that_are_no_field_are_its_own(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_braces_of_an_address_that_are_no_field_are_its_own(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service.answer = lambda path: '{"t": [0, 3600], "v": [1, 2]}'
     define(monkeypatch, "my_signal", url=service.url + '/x?f={"a":1}&z={zone}', zone="D E", **PATHS)
     assert len(signal_series("my_signal", 0.0, DAY_S).steps) == 2
@@ -370,7 +420,9 @@ def test_an_answer_that_is_no_http_is_no_answer(monkeypatch: pytest.MonkeyPatch)
         server.close()
 
 
-def test_the_button_of_the_connection_says_the_present_value(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_button_of_the_connection_says_the_present_value(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
     good, said = ZeusSignalHook("zeus_price").test_connection()
     assert (good, "EUR/kWh" in said, "at present 0.1" in said) == (True, True, True)

@@ -17,7 +17,10 @@ EUR = Unit.parse("EUR/kWh")
 
 
 def hours(*values: float, start: int = 0) -> Series:
-    return Series.of(GRAMS, [Step(3600.0 * (start + i), 3600.0 * (start + i + 1), v) for i, v in enumerate(values)])
+    return Series.of(
+        GRAMS,
+        [Step(3600.0 * (start + i), 3600.0 * (start + i + 1), v) for i, v in enumerate(values)],
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,9 @@ def test_units_of_the_services(text: str, goal: str, name: str, factor: float) -
     assert Unit.parse(text) == (goal, name, pytest.approx(factor))
 
 
-@pytest.mark.parametrize("text", [None, "", "g", "kWh", "eur/kWh", "EURO/kWh", "g/MWh", 3, "EUR / kWh"])
+@pytest.mark.parametrize(
+    "text", [None, "", "g", "kWh", "eur/kWh", "EURO/kWh", "g/MWh", 3, "EUR / kWh"]
+)
 def test_any_other_unit_is_named(text: object) -> None:
     with pytest.raises(JobSpecError, match="unit"):
         Unit.parse(text)
@@ -63,7 +68,9 @@ def test_what_is_no_number_is_a_gap_and_never_0(bad: object) -> None:
 
 
 def test_steps_of_any_length_that_overlap_are_cut() -> None:
-    series = Series.of(GRAMS, [Step(0, 3600, 1.0), Step(1800, 2700, 3.0), Step(0, 0, 9.0), Step(5, 4, 9.0)])
+    series = Series.of(
+        GRAMS, [Step(0, 3600, 1.0), Step(1800, 2700, 3.0), Step(0, 0, 9.0), Step(5, 4, 9.0)]
+    )
     assert [(s.start_s, s.end_s) for s in series.steps] == [(0, 1800), (1800, 2700)]
     assert series.step_s() == 900
     assert hours().step_s() is None
@@ -89,8 +96,12 @@ def test_a_hostile_length_is_refused() -> None:
 
 
 @REPRODUCIBLE
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.floats(-100, 100)), max_size=12))
-def test_steps_never_overlap_and_a_mean_lies_between_the_values(found: list[tuple[int, int, float]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.floats(-100, 100)), max_size=12)
+)
+def test_steps_never_overlap_and_a_mean_lies_between_the_values(
+    found: list[tuple[int, int, float]],
+) -> None:
     series = Series.of(GRAMS, [Step(a, a + n, v) for a, n, v in found])
     assert all(a.end_s <= b.start_s for a, b in zip(series.steps, series.steps[1:], strict=False))
     for a, n, _ in found:

@@ -16,7 +16,10 @@ SPEC: dict[str, Any] = {
     "timezone": "Europe/Berlin",
     "unit": "ct/kWh",
     "default": 31,
-    "rules": [{"days": "mon-fri", "hours": "17-21", "months": "10-03", "value": 42}, {"hours": "22-06", "value": 24}],
+    "rules": [
+        {"days": "mon-fri", "hours": "17-21", "months": "10-03", "value": 42},
+        {"hours": "22-06", "value": 24},
+    ],
 }
 
 
@@ -41,8 +44,12 @@ def test_the_first_rule_that_holds_counts(time_s: float, eur: float) -> None:
     assert Tariff.parse(SPEC).at(time_s) == pytest.approx(eur)
 
 
-@pytest.mark.parametrize(("day", "hours"), [((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 7, 1), 24)])
-def test_days_of_a_change_of_the_clock_have_23_and_25_hours(day: tuple[int, int, int], hours: int) -> None:
+@pytest.mark.parametrize(
+    ("day", "hours"), [((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 7, 1), 24)]
+)
+def test_days_of_a_change_of_the_clock_have_23_and_25_hours(
+    day: tuple[int, int, int], hours: int
+) -> None:
     start_s = at(*day, 0)
     end_s = (datetime(*day, tzinfo=BERLIN) + timedelta(days=1)).timestamp()
     series = Tariff.parse(SPEC).series(start_s, end_s)
@@ -57,7 +64,10 @@ def test_a_series_has_whole_hours_alone() -> None:
     assert [(s.end_s - s.start_s, s.value) for s in series.steps] == [
         (3600, pytest.approx(0.31)), (3600, pytest.approx(0.42)), (3600, pytest.approx(0.42))
     ]  # fmt: skip
-    assert [s.start_s for s in Tariff.parse(SPEC).series(at(2026, 1, 5, 17) - 0.2, at(2026, 1, 5, 17) + 0.2).steps] == [
+    assert [
+        s.start_s
+        for s in Tariff.parse(SPEC).series(at(2026, 1, 5, 17) - 0.2, at(2026, 1, 5, 17) + 0.2).steps
+    ] == [
         at(2026, 1, 5, 16),
         at(2026, 1, 5, 17),
     ]
@@ -74,7 +84,10 @@ def test_a_series_has_whole_hours_alone() -> None:
         ({"default": float("nan")}, "default"),
         ({"default": 10**400}, "default"),
         ({"unit": "g/kWh", "default": -999}, "default = -999: a negative carbon intensity"),
-        ({"unit": "g/kWh", "rules": [{"value": -1}]}, "rule 1: value = -1: a negative carbon intensity"),
+        (
+            {"unit": "g/kWh", "rules": [{"value": -1}]},
+            "rule 1: value = -1: a negative carbon intensity",
+        ),
         ({"rules": {}}, "rules"),
         ({"rules": [3]}, "rule 1"),
         ({"rules": [{"hours": "22-06"}]}, "rule 1: value"),
@@ -122,6 +135,8 @@ def test_what_is_no_object_is_refused() -> None:
         ({"months": "11-2"}, "months", {11, 12, 1, 2}),
     ],
 )
-def test_lists_and_ranges_are_read_whole(rule: dict[str, str], field: str, entries: set[int]) -> None:
+def test_lists_and_ranges_are_read_whole(
+    rule: dict[str, str], field: str, entries: set[int]
+) -> None:
     (parsed,) = Tariff.parse({**SPEC, "rules": [{**rule, "value": 1}]}).rules
     assert getattr(parsed, field) == entries

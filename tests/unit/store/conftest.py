@@ -16,7 +16,8 @@ from tests.unit.store.store_kit import Clock, DictPort
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-# The Variable store with a dict shows what it does; with Airflow's own Variables, each night, that these do the same.
+# The Variable store with a dict shows what it does; with Airflow's own Variables, each night, that
+# these do the same.
 STORES = ["sqlite", "dict", "postgres", pytest.param("variables", marks=pytest.mark.nightly)]
 
 Opens = Callable[[], Store]
@@ -35,9 +36,9 @@ def sqlite_url(tmp_path: Path) -> str:
 @pytest.fixture(params=STORES)
 def opens(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Opens]:
     """Opens the same log each time: another process's view of it."""
-    yield from {"sqlite": _sqlite, "dict": _dict, "variables": _variables, "postgres": _postgres}[request.param](
-        request, tmp_path, clock
-    )
+    yield from {"sqlite": _sqlite, "dict": _dict, "variables": _variables, "postgres": _postgres}[
+        request.param
+    ](request, tmp_path, clock)
 
 
 @pytest.fixture
@@ -73,12 +74,16 @@ def _postgres_engine(_postgres_database: str) -> Iterator[sa.Engine]:
 
 @pytest.fixture
 def postgres_tables(_postgres_engine: sa.Engine, _postgres_database: str) -> str:
-    """URL of a PostgreSQL database with our tables, which are empty. A test leaves its rows there and nothing else."""
+    """URL of a PostgreSQL database with our tables, which are empty.
+
+    A test leaves its rows there and nothing else.
+    """
     from airflow_provider_zeus.store.sql import schema
 
     with _postgres_engine.begin() as connection:
         connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'")
-        for table in reversed(schema.metadata.sorted_tables):  # to delete few rows is quicker than TRUNCATE
+        # to delete few rows is quicker than TRUNCATE
+        for table in reversed(schema.metadata.sorted_tables):
             connection.execute(table.delete())
     return _postgres_database
 

@@ -1,13 +1,17 @@
-"""What the tests of the store share: a job, a request, an observation, a recurrence, a clock, Variables in a dict."""
+"""What the tests of the store share: a job, a request, an observation, a recurrence,
+a clock, Variables in a dict.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
+    OUTSIDE,
     Decision,
     DeviceInfo,
     Observation,
@@ -20,10 +24,24 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, JobHead, Report, RunTrials
+from airflow_provider_zeus.optimizer.policy import measured
+from airflow_provider_zeus.store.base import (
+    AskAnswer,
+    AskRequest,
+    HistoryPart,
+    JobHead,
+    Report,
+    RunTrials,
+)
 from airflow_provider_zeus.store.sql.store import Store
 
-JOB = ZeusJob(batch_sizes=[16, 32, 64], default_batch_size=32, target="accuracy >= 0.8", max_epochs=10, policy="zeus")
+JOB = ZeusJob(
+    batch_sizes=[16, 32, 64],
+    default_batch_size=32,
+    target="accuracy >= 0.8",
+    max_epochs=10,
+    policy="zeus",
+)
 DEVICE = DeviceInfo(model="V100", count=1, max_power_w=300.0, energy_source="simulated")
 
 
@@ -38,7 +56,10 @@ class Clock:
 
 
 class DictPort:
-    """Variables in a dict. ``lose``: keys whose writing is lost; ``down``: nothing can be reached."""
+    """Variables in a dict.
+
+    ``lose``: keys whose writing is lost; ``down``: nothing can be reached.
+    """
 
     def __init__(self, listable: bool = True) -> None:
         self.data: dict[str, str] = {}
@@ -72,12 +93,25 @@ class DictPort:
         return sorted(k for k in self.data if k.startswith(prefix))
 
 
-def request(n: int = 1, *, ti_id: str | None = None, try_number: int = 1, **changes: Any) -> AskRequest:
+def request(
+    n: int = 1, *, ti_id: str | None = None, try_number: int = 1, **changes: Any
+) -> AskRequest:
     """The question of recurrence ``n``."""
     origin = Origin(
-        dag_id="d", run_id=f"run{n}", task_id="train", try_number=try_number, run_type="scheduled", data_slice=f"s{n}"
+        dag_id="d",
+        run_id=f"run{n}",
+        task_id="train",
+        try_number=try_number,
+        run_type="scheduled",
+        data_slice=f"s{n}",
     )
-    values = {"job": JOB, "job_id": "d.train", "ti_id": ti_id or f"ti-{n}", "origin": origin, "device": DEVICE}
+    values = {
+        "job": JOB,
+        "job_id": "d.train",
+        "ti_id": ti_id or f"ti-{n}",
+        "origin": origin,
+        "device": DEVICE,
+    }
     return AskRequest(**{**values, **changes})
 
 
@@ -99,7 +133,7 @@ def seen(batch_size: int = 32, **changes: Any) -> Observation:
         "energy_source": "simulated",
         "gpu_uuid": "GPU-1",
         "limit_found_w": 250.0,
-        "learning_rate": 0.001,
+        "learning_rate": 0.001 * batch_size / 32,
     }
     return Observation(**{**values, **changes})
 
@@ -107,10 +141,15 @@ def seen(batch_size: int = 32, **changes: Any) -> Observation:
 def report(batch_size: int = 32, *, profile: int = 0, points: int = 0, **changes: Any) -> Report:
     """A report with so many profile samples and power points."""
     samples = [
-        ProfileSample(batch_size=batch_size, limit_w=200.0, samples=10, energy_j=2.0, time_s=1.0, steps=1)
+        ProfileSample(
+            batch_size=batch_size, limit_w=200.0, samples=10, energy_j=2.0, time_s=1.0, steps=1
+        )
         for _ in range(profile)
     ]
-    curve = [PowerPoint(t_s=i + 1.0, power_w=100.0 + i, limit_w=200.0, phase="train") for i in range(points)]
+    curve = [
+        PowerPoint(t_s=i + 1.0, power_w=100.0 + i, limit_w=200.0, phase="train")
+        for i in range(points)
+    ]
     return Report(observation=seen(batch_size, **changes), profile=samples, points=curve)
 
 
@@ -143,7 +182,43 @@ def began_alone(n: int, *, opened_at: float) -> Trial:
     )
 
 
-def parts_of(job_id: str, trials: Sequence[Trial], points: Sequence[PowerPoint] = ()) -> list[HistoryPart]:
+def parts_of(
+    job_id: str, trials: Sequence[Trial], points: Sequence[PowerPoint] = ()
+) -> list[HistoryPart]:
     """The history of a job whose trials are runs of one trial each, all with these power points."""
-    head = JobHead(job_id=job_id, told_seq=max(t.told_seq or 0 for t in trials), last_number=trials[-1].number)
+    head = JobHead(
+        job_id=job_id, told_seq=max(t.told_seq or 0 for t in trials), last_number=trials[-1].number
+    )
     return [head, *(RunTrials(job_id=job_id, trials=[trial], points=[points]) for trial in trials)]
+
+
+def outside(
+    store: Store, n: int, state: State | None = State.DONE, at_s: float = 0.0, **changes: Any
+) -> Trial:
+    """A task of run ``n`` that ``[zeus] measure`` names, written by its listener.
+
+    ``state`` None: it is running.
+    """
+    of_origin = ("dag_id", "task_id", "run_id", "map_index", "try_number")
+    names = {name: changes.pop(name) for name in of_origin if name in changes}
+    origin = replace(request(n).origin, **names)
+    job = ZeusJob(mode="measure")
+    decision = measured(job, policy=OUTSIDE)
+    trial = Trial(
+        job_id=f"{origin.dag_id}.{origin.task_id}",
+        number=0,
+        key=TrialKey(changes.pop("ti_id", f"{origin.dag_id}-{origin.task_id}-{n}")),
+        origin=origin,
+        spec=job.to_dict(),
+        decision=decision,
+        planned=decision.attempts[0],
+        state=State.RUNNING,
+        opened_at=at_s,
+    )
+    row = store.adopt(trial)
+    told = {"epochs": None, "energy_source": "rapl", "start_id": f"start-{n}", **changes}
+    report = Report(observation=seen(**told))
+    if state is None:
+        store.heartbeat(row.key, report)
+        return row
+    return store.tell(row.key, state, report)

@@ -37,23 +37,49 @@ def url_of(**values: Any) -> str:
         ({"host": "db", "schema": "costs"}, "postgresql://db/costs"),
         ({"host": "::1", "port": 5433, "schema": "c"}, "postgresql://[::1]:5433/c"),
         (
-            {"conn_type": "postgres", "host": "db", "login": "u@x", "password": "p:/@", "port": 5433, "schema": "c"},
+            {
+                "conn_type": "postgres",
+                "host": "db",
+                "login": "u@x",
+                "password": "p:/@",
+                "port": 5433,
+                "schema": "c",
+            },
             "postgresql://u%40x:p%3A%2F%40@db:5433/c",
         ),
         ({"conn_type": "sqlite", "host": "/data/zeus.db"}, "sqlite:////data/zeus.db"),
         (
-            {"host": "db", "schema": "c", "extra": '{"store": "sql", "sslmode": "require", "sslrootcert": ""}'},
+            {
+                "host": "db",
+                "schema": "c",
+                "extra": '{"store": "sql", "sslmode": "require", "sslrootcert": ""}',
+            },
             "postgresql://db/c?sslmode=require",
         ),
         (
-            {"host": "db", "schema": "c", "extra": '{"keepalives": false, "connect_timeout": 3, "cursor": "dict"}'},
+            {
+                "host": "db",
+                "schema": "c",
+                "extra": '{"keepalives": false, "connect_timeout": 3, "cursor": "dict"}',
+            },
             "postgresql://db/c?connect_timeout=3&keepalives=0",
         ),
-        ({"host": "db", "extra": '{"sqlalchemy_query": {"options": "-c a=b"}}'}, "postgresql://db?options=-c+a%3Db"),
-        ({"host": "/run/pg", "schema": "c"}, "postgresql:///c?host=%2Frun%2Fpg"),
-        ({"host": "", "schema": "c", "extra": '{"host": "/run/pg"}'}, "postgresql:///c?host=%2Frun%2Fpg"),
         (
-            {"host": "postgresql://db/c?sslmode=verify-full", "login": "u", "password": "p", "port": 5433},
+            {"host": "db", "extra": '{"sqlalchemy_query": {"options": "-c a=b"}}'},
+            "postgresql://db?options=-c+a%3Db",
+        ),
+        ({"host": "/run/pg", "schema": "c"}, "postgresql:///c?host=%2Frun%2Fpg"),
+        (
+            {"host": "", "schema": "c", "extra": '{"host": "/run/pg"}'},
+            "postgresql:///c?host=%2Frun%2Fpg",
+        ),
+        (
+            {
+                "host": "postgresql://db/c?sslmode=verify-full",
+                "login": "u",
+                "password": "p",
+                "port": 5433,
+            },
             "postgresql://u:p@db:5433/c?sslmode=verify-full",
         ),
         (
@@ -67,21 +93,33 @@ def test_the_url_of_a_connection(values: dict[str, Any], url: str) -> None:
 
 
 def test_a_password_with_any_characters_arrives_as_it_is() -> None:
-    assert sa.make_url(url_of(host="db", login="u", password="p:/@#%é", schema="c")).password == "p:/@#%é"
+    assert (
+        sa.make_url(url_of(host="db", login="u", password="p:/@#%é", schema="c")).password
+        == "p:/@#%é"
+    )
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"conn_type": "mysql", "host": "db", "password": SECRET}, r"'zeus_default': conn_type = 'mysql'.*type zeus"),
+        (
+            {"conn_type": "mysql", "host": "db", "password": SECRET},
+            r"'zeus_default': conn_type = 'mysql'.*type zeus",
+        ),
         (
             {"host": "mysql://u:s3cr3t@db:3306/c"},
-            r"host: the trial log is not kept in mysql\. Name a PostgreSQL.*postgresql://",
+            r"host: the run log is not kept in mysql\. Name a PostgreSQL.*postgresql://",
         ),
         ({"host": "mongodb+srv://u:s3cr3t@db/c"}, r"not kept in mongodb\+srv.*postgresql://"),
-        ({"host": "postgresql+asyncpg://u:s3cr3t@db/c"}, r"not kept in postgresql\+asyncpg.*postgresql://"),
+        (
+            {"host": "postgresql+asyncpg://u:s3cr3t@db/c"},
+            r"not kept in postgresql\+asyncpg.*postgresql://",
+        ),
         ({"host": "postgresql://u:a@s3cr3t@db/c"}, r"host cannot be read.*@ as %40"),
-        ({"extra": '{"sqlalchemy_url": "oracle://u:s3cr3t@db/c"}'}, r"extra sqlalchemy_url: .* not kept in oracle"),
+        (
+            {"extra": '{"sqlalchemy_url": "oracle://u:s3cr3t@db/c"}'},
+            r"extra sqlalchemy_url: .* not kept in oracle",
+        ),
         ({"password": SECRET}, r"host = '': it names no database\. Use type zeus with host"),
         (
             {"host": "db", "extra": '{"sqlalchemy_query": "s3cr3t"}'},
@@ -95,7 +133,8 @@ def test_what_cannot_be_used_is_named_with_its_remedy_and_without_the_password(
     with pytest.raises(StoreError, match=said) as caught:
         url_of(**values)
     assert (
-        "s3cr3t" not in f"{caught.value!r} {caught.value.__context__ if not caught.value.__suppress_context__ else ''}"
+        "s3cr3t" not in f"{caught.value!r}"
+        f" {caught.value.__context__ if not caught.value.__suppress_context__ else ''}"
     )
 
 
@@ -112,7 +151,12 @@ def test_no_password_in_identity_messages_and_logs(
     database: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     there = sa.make_url(database)
-    url = url_of(login="postgres", password=SECRET, schema=there.database, extra=json.dumps(dict(there.query)))
+    url = url_of(
+        login="postgres",
+        password=SECRET,
+        schema=there.database,
+        extra=json.dumps(dict(there.query)),
+    )
     with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "sqlalchemy"):
         store = SqlStore(url, create=True)
         assert store.jobs() == []
@@ -152,14 +196,22 @@ def test_options_of_the_url_win_over_our_own(database: str) -> None:
     sql_engine.forget(engine)
     engine = sql_engine.engine_of(sql_engine.read_url(database))
     with sql_engine.transaction(engine) as connection:
-        assert connection.exec_driver_sql("SHOW application_name").scalar() == "airflow-provider-zeus"
+        assert (
+            connection.exec_driver_sql("SHOW application_name").scalar() == "airflow-provider-zeus"
+        )
     sql_engine.forget(engine)
 
 
-@pytest.mark.parametrize("url", ["postgresql://u:s3cr3t@h/db", "postgresql+psycopg2://u:s3cr3t@h/db"])
-def test_without_a_driver_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+@pytest.mark.parametrize(
+    "url", ["postgresql://u:s3cr3t@h/db", "postgresql+psycopg2://u:s3cr3t@h/db"]
+)
+def test_without_a_driver_the_extra_to_install_is_named(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
     monkeypatch.setattr(sql_engine.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "psycopg2", None)
-    with pytest.raises(StoreError, match=r"pip install airflow-provider-zeus\[postgres\]") as caught:
+    with pytest.raises(
+        StoreError, match=r"pip install airflow-provider-zeus\[postgres\]"
+    ) as caught:
         SqlStore(url)
     assert "s3cr3t" not in str(caught.value)

@@ -29,9 +29,9 @@ def test_profile_samples_are_summed_per_size_and_limit_and_per_device(store: Sto
     key = store.ask(request(2)).trial.key
     store.tell(key, State.CONVERGED, report(16, profile=1, device_model="A40"))
     here = store.ask(request(3))
-    assert [(s.batch_size, s.limit_w, s.samples, s.energy_j, s.time_s, s.steps) for s in here.profile] == [
-        (32, 200.0, 30, 6.0, 3.0, 3)
-    ]
+    assert [
+        (s.batch_size, s.limit_w, s.samples, s.energy_j, s.time_s, s.steps) for s in here.profile
+    ] == [(32, 200.0, 30, 6.0, 3.0, 3)]
     assert {type(s.samples) for s in here.profile} == {type(s.steps) for s in here.profile} == {int}
     store.tell(here.trial.key, State.CONVERGED, report())
     a40 = DeviceInfo(model="A40", count=1, energy_source="simulated")
@@ -50,7 +50,11 @@ def test_what_was_seen_of_the_cap_is_kept_as_a_mean_by_time(store: Store) -> Non
         trial = store.ask(request(n)).trial
         store.tell(trial.key, State.CONVERGED, replace(report(32), profile=samples))
     (kept,) = store.ask(request(9)).profile
-    assert (kept.time_s, kept.capped, kept.sm_clock_mhz) == (5.0, pytest.approx(0.7), pytest.approx(1500.0))
+    assert (kept.time_s, kept.capped, kept.sm_clock_mhz) == (
+        5.0,
+        pytest.approx(0.7),
+        pytest.approx(1500.0),
+    )
 
 
 def test_where_the_device_is_not_known_the_profile_is_that_of_the_newest(store: Store) -> None:
@@ -73,15 +77,26 @@ def test_samples_of_a_limit_add_up_however_many_and_however_small(store: Store) 
 
 def test_a_mark_makes_the_profile_of_its_batch_size_begin_anew(store: Store) -> None:
     (one,) = report(32, profile=1).profile
-    fresh, other = replace(one, limit_w=150.0), replace(one, batch_size=64)
+    fresh = replace(one, limit_w=150.0)
+    other = replace(one, batch_size=64)
     key = store.ask(request(1)).trial.key
-    store.heartbeat(key, Report(observation=seen(), profile=[one, replace(one, limit_w=100.0), other]))
-    store.tell(key, State.CONVERGED, Report(observation=seen(), profile=[one, ProfileSample.mark(32), fresh]))
+    store.heartbeat(
+        key, Report(observation=seen(), profile=[one, replace(one, limit_w=100.0), other])
+    )
+    store.tell(
+        key,
+        State.CONVERGED,
+        Report(observation=seen(), profile=[one, ProfileSample.mark(32), fresh]),
+    )
     asked = store.ask(request(2))
     assert list(asked.profile) == [fresh, other]
-    store.heartbeat(asked.trial.key, Report(observation=seen(), profile=[fresh, ProfileSample.mark(64)]))
+    store.heartbeat(
+        asked.trial.key, Report(observation=seen(), profile=[fresh, ProfileSample.mark(64)])
+    )
     store.tell(asked.trial.key, State.CONVERGED, report())
-    assert [(s.batch_size, s.limit_w, s.samples) for s in store.ask(request(3)).profile] == [(32, 150.0, 20)]
+    assert [(s.batch_size, s.limit_w, s.samples) for s in store.ask(request(3)).profile] == [
+        (32, 150.0, 20)
+    ]
 
 
 def test_a_profile_of_many_limits_is_kept_whole(store: Store) -> None:
@@ -95,7 +110,9 @@ def test_a_profile_of_many_limits_is_kept_whole(store: Store) -> None:
     assert list(store.ask(request(2)).profile) == many
 
 
-def test_another_job_version_starts_the_power_profile_anew_and_loses_none(store: Store, set_setting: Set) -> None:
+def test_another_job_version_starts_the_power_profile_anew_and_loses_none(
+    store: Store, set_setting: Set
+) -> None:
     """A new version may train another model, which draws something else."""
     run(store, 1, profile=6)
     new = replace(JOB, job_version="2")
@@ -119,22 +136,34 @@ def samples(asked: AskAnswer) -> list[int]:
     return [s.samples for s in asked.profile]
 
 
-def test_a_limit_found_is_handed_on_only_where_its_trial_has_not_given_it_back(store: Store, clock: Clock) -> None:
+def test_a_limit_found_is_handed_on_only_where_its_trial_has_not_given_it_back(
+    store: Store, clock: Clock
+) -> None:
     run(store, 1, limit_found_w=225.0, power_limit_w=150.0)
     assert store.ask(request(2)).limits_found_w == {}, "a healthy run gave it back"
     store.heartbeat(TrialKey("ti-2"), report(limit_found_w=225.0, power_limit_w=125.0))
-    assert store.ask(request(2)).limits_found_w == {"GPU-1": (225.0, 125.0)}, "it runs, or died unseen"
+    assert store.ask(request(2)).limits_found_w == {"GPU-1": (225.0, 125.0)}, (
+        "it runs, or died unseen"
+    )
     clock.t += 1000
     third = store.ask(request(3))
     assert third.limits_found_w == {"GPU-1": (225.0, 125.0)}, "abandoned"
     store.tell(third.trial.key, State.FAILED, report(gpu_uuid="GPU-2", limit_found_w=225.0))
-    assert run(store, 4, gpu_uuid=None, limit_found_w=None).limits_found_w == {"GPU-1": (225.0, 125.0)}
+    assert run(store, 4, gpu_uuid=None, limit_found_w=None).limits_found_w == {
+        "GPU-1": (225.0, 125.0)
+    }
     run(store, 5, limit_found_w=225.0, power_limit_w=125.0)
-    assert store.ask(request(6)).limits_found_w == {}, "the next run there gave back what it had found"
+    assert store.ask(request(6)).limits_found_w == {}, (
+        "the next run there gave back what it had found"
+    )
 
 
-def test_a_trial_that_died_at_the_limit_found_left_nothing_behind(store: Store, clock: Clock) -> None:
-    store.heartbeat(store.ask(request(1)).trial.key, report(limit_found_w=225.0, power_limit_w=225.0))
+def test_a_trial_that_died_at_the_limit_found_left_nothing_behind(
+    store: Store, clock: Clock
+) -> None:
+    store.heartbeat(
+        store.ask(request(1)).trial.key, report(limit_found_w=225.0, power_limit_w=225.0)
+    )
     clock.t += 1000
     assert store.ask(request(2)).limits_found_w == {}
 
@@ -142,7 +171,9 @@ def test_a_trial_that_died_at_the_limit_found_left_nothing_behind(store: Store, 
 # --- live settings
 
 
-def test_live_settings_change_the_decision_and_the_stored_spec(store: Store, set_setting: Set) -> None:
+def test_live_settings_change_the_decision_and_the_stored_spec(
+    store: Store, set_setting: Set
+) -> None:
     set_setting("zeus-settings:d.train", json.dumps({"eta": 0.9, "pin_batch_size": 64}))
     assert store.settings("d.train") == {"eta": 0.9, "pin_batch_size": 64}
     trial = store.ask(request(1)).trial
@@ -151,7 +182,9 @@ def test_live_settings_change_the_decision_and_the_stored_spec(store: Store, set
     assert only(store).spec["eta"] == 0.9
 
 
-def test_another_job_version_starts_the_job_anew_and_keeps_the_log(store: Store, set_setting: Set) -> None:
+def test_another_job_version_starts_the_job_anew_and_keeps_the_log(
+    store: Store, set_setting: Set
+) -> None:
     for n in range(1, 8):
         run(store, n)
     assert store.ask(request(8)).trial.planned.phase is Phase.SAMPLE
@@ -159,10 +192,15 @@ def test_another_job_version_starts_the_job_anew_and_keeps_the_log(store: Store,
     set_setting("zeus-settings:d.train", json.dumps({"job_version": "2"}))
     assert store.settings("d.train") == {"job_version": "2"}
     anew = run(store, 9).trial
-    assert (anew.planned.phase, anew.planned.round, anew.batch_size) == (Phase.EXPLORE, 1, JOB.default_batch_size)
+    assert (anew.planned.phase, anew.planned.round, anew.batch_size) == (
+        Phase.EXPLORE,
+        1,
+        JOB.default_batch_size,
+    )
     assert anew.planned.bound_epochs is None  # nothing is believed, so nothing is a yardstick
     assert anew.spec["job_version"] == "1+2"
-    second = run(store, 10).trial  # and goes on from there, by what the first of the new version taught
+    # and goes on from there, by what the first of the new version taught
+    second = run(store, 10).trial
     assert (second.planned.phase, second.planned.round) == (Phase.EXPLORE, 1)
     assert second.planned.bound_cost is not None
     assert len(store.trials("d.train")) == 10
@@ -201,7 +239,11 @@ def test_bad_live_settings_are_named_and_ignored(
 
 
 def test_where_they_cannot_be_read_the_last_known_ones_hold_with_their_age(
-    store: Store, set_setting: Set, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: Store,
+    set_setting: Set,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As on a busy host, or while the api-server restarts: a pin may stand in them."""
 
@@ -216,16 +258,24 @@ def test_where_they_cannot_be_read_the_last_known_ones_hold_with_their_age(
         patch.setattr(store, "_read_setting", busy)
         for n in (2, 3):  # what was not read is no news for the run after
             held = run(store, n).trial
-            assert (held.batch_size, held.planned.phase, held.spec["eta"]) == (64, Phase.PINNED, 0.9)
+            assert (held.batch_size, held.planned.phase, held.spec["eta"]) == (
+                64,
+                Phase.PINNED,
+                0.9,
+            )
             assert held.decision.settings is None
             assert "as read 2 h 00 min ago" in held.planned.why
     assert "no answer for 3 s" in caplog.text
-    assert "as trial 1 knew them, 2 h 00 min ago: eta = 0.9, pin_batch_size = 64" in caplog.text
+    assert (
+        "as the run before knew them, 2 h 00 min ago: eta = 0.9, pin_batch_size = 64" in caplog.text
+    )
     set_setting("zeus-settings:d.train", "{}")
     assert store.ask(request(4)).trial.planned.phase is not Phase.PINNED
 
 
-def test_a_job_of_which_no_setting_was_ever_read_goes_on_without(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_of_which_no_setting_was_ever_read_goes_on_without(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "_read_setting", lambda _: json.loads("{"))
     assert store.ask(request(1)).trial.planned.phase is not Phase.PINNED
 
@@ -249,7 +299,9 @@ def test_each_decision_follows_from_the_log_that_it_knew(store: Store, clock: Cl
     for trial in log:
         known = [t for t in log if t.told_seq and t.told_seq <= trial.asked_after_seq]
         belief = reduce(policy.learn, known, policy.prior(JOB))
-        again = policy.choose(JOB, belief, profiles=(), device=request().device, running=(), seed=trial.decision.seed)
+        again = policy.choose(
+            JOB, belief, profiles=(), device=request().device, running=(), seed=trial.decision.seed
+        )
         assert again.attempts[0].batch_size == trial.batch_size
 
 

@@ -1,4 +1,6 @@
-"""What every store does (docs/architecture.md), on each store there is: questions, leases, heartbeats."""
+"""What every store does (docs/architecture.md), on each store there is: questions,
+leases, heartbeats.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, State, TrialKey
+from airflow_provider_zeus.model.run_numbers import RunNumbers
+from airflow_provider_zeus.model.trial import Observation, Origin, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
@@ -48,6 +51,19 @@ def test_a_closed_key_gives_the_next_attempt_with_a_decision_of_its_own(store: S
     assert second.trial.asked_after_seq == 1
     assert second.trial.decision.seed == policy.decision_seed("d.train", 2)
     assert [t.state for t in store.trials("d.train")] == [State.CONVERGED, State.RUNNING]
+
+
+def test_the_answer_says_what_the_attempts_are_called(store: Store) -> None:
+    """As pages and commands have it from the whole log."""
+    run(store, 1)
+    run(store, 2)
+    again = store.ask(request(1, ti_id="ti-1b", try_number=2))
+    store.tell(again.trial.key, State.FAILED, report())
+    alone = store.ask(request(4, ti_id="alone", origin=Origin()))
+    numbers = RunNumbers(store.trials("d.train"))
+    for answer, said in ((again, "1.2"), (alone, f"{alone.trial.number}.1")):
+        assert answer.numbers.attempt(answer.trial.key.attempt) == said
+        assert numbers.attempt(answer.trial) == said
 
 
 def test_a_later_try_closes_the_earlier_one_at_once(store: Store, clock: Clock) -> None:
@@ -100,7 +116,9 @@ def test_reaping_closes_what_nobody_came_back_for_once(opens: Opens, clock: Cloc
     assert [s.samples for s in opens().ask(request(2)).profile] == [10]
 
 
-def test_a_message_redelivered_after_its_lease_gets_the_next_attempt(store: Store, clock: Clock) -> None:
+def test_a_message_redelivered_after_its_lease_gets_the_next_attempt(
+    store: Store, clock: Clock
+) -> None:
     store.ask(request(1))
     clock.t += 1000
     again = store.ask(request(1))

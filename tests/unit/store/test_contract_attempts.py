@@ -1,4 +1,6 @@
-"""What every store does (docs/architecture.md), on each store there is: several rows of one decision."""
+"""What every store does (docs/architecture.md), on each store there is:
+several rows of one decision.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,15 @@ def test_the_second_attempt_has_a_row_of_its_own(opens: Opens, clock: Clock) -> 
         first.spec,
         first.asked_after_seq,
     )
-    assert (second.opened_at, second.lease_until, second.observation) == (clock.t, clock.t + 90, Observation())
-    assert opens().ask(request(first.number)).trial == second  # the open attempt is what a redelivered message gets
+    assert (second.opened_at, second.lease_until, second.observation) == (
+        clock.t,
+        clock.t + 90,
+        Observation(),
+    )
+    # the open attempt is what a redelivered message gets
+    assert opens().ask(request(first.number)).trial == second
     assert [t.key for t in opens().recurrence("d", first.origin.run_id)] == [first.key, key]
-    with pytest.raises(StoreError, match="last attempt"):
+    with pytest.raises(StoreError, match="is the last one of its decision"):
         opens().begin(TrialKey(key.ti_id, 3), key)
 
 
@@ -60,7 +67,7 @@ def test_what_stands_in_for_the_only_attempt_has_a_row_of_its_own(opens: Opens) 
         (first.planned, State.FAILED),
         (second.planned, State.CONVERGED),
     ]
-    with pytest.raises(StoreError, match="last attempt"):
+    with pytest.raises(StoreError, match="is the last one of its decision"):
         opens().begin(TrialKey(key.ti_id, 3), key)
 
 
@@ -138,7 +145,9 @@ def test_two_living_starts_of_one_message_lose_neither_attempt(opens: Opens) -> 
     ]
 
 
-def test_a_second_attempt_redelivered_after_a_report_is_the_second_attempt_again(store: Store) -> None:
+def test_a_second_attempt_redelivered_after_a_report_is_the_second_attempt_again(
+    store: Store,
+) -> None:
     first = exploring(store)
     store.tell(first.key, State.GIVEN_UP, report(first.batch_size, start_id="a"))
     second = store.begin(TrialKey(first.key.ti_id, 2), first.key)
@@ -153,7 +162,9 @@ def test_a_second_attempt_redelivered_after_a_report_is_the_second_attempt_again
     ]
 
 
-def test_a_trial_that_began_without_the_store_is_adopted_and_told(store: Store, clock: Clock) -> None:
+def test_a_trial_that_began_without_the_store_is_adopted_and_told(
+    store: Store, clock: Clock
+) -> None:
     run(store, 1)
     alone = began_alone(2, opened_at=900.0)
     adopted = store.adopt(alone, lease_s=90)

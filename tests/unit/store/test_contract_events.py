@@ -1,4 +1,6 @@
-"""What every store does, on each store there is: which events hold, and which run hears that one began."""
+"""What every store does, on each store there is: which events hold,
+and which run hears that one began.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def begun(store: Store, by: Trial) -> list[str]:
 
 
 def holding(store: Store) -> dict[str, list[str]]:
-    return {dag_id: [event.kind for event in held.events] for dag_id, held in store.events(JOB_ID).items()}
+    return {
+        dag_id: [event.kind for event in held.events]
+        for dag_id, held in store.events(JOB_ID).items()
+    }
 
 
 def test_an_event_begins_once_and_ends(opens: Opens) -> None:
@@ -36,8 +41,9 @@ def test_an_event_begins_once_and_ends(opens: Opens) -> None:
     assert begun(opens(), failed) == [], "also where a process looks again"
     assert holding(opens()) == {"d": [FAILING]}
     (event,) = opens().events(JOB_ID)["d"].events
-    assert event.sentence.startswith("The newest run left no model (trial 1)")
-    assert (event.run_id, event.since, event.figures) == ("run1", 1, {"runs": 1})
+    assert event.sentence.startswith("The newest run left no model (run 1)")
+    assert (event.run_id, event.since) == ("run1", 1)
+    assert event.figures == {"runs": 1, "aside_j": 1120.0, "aside_s": 9.0}
     well = run(opens(), 2).trial
     assert begun(opens(), well) == []
     assert holding(opens()) == {"d": []}
@@ -50,9 +56,11 @@ def test_the_look_gets_the_newest_trials_and_their_profile(opens: Opens) -> None
         opens().tell(asked.key, State.CONVERGED, report(asked.batch_size, profile=2))
     seen: list[tuple[list[int], bool]] = []
 
-    def look(held: Mapping[str, Held], trials: Sequence[Trial], profile: Sequence[ProfileSample]) -> Looked:
+    def look(
+        held: Mapping[str, Held], trials: Sequence[Trial], profile: Sequence[ProfileSample]
+    ) -> Looked:
         seen.append(([t.number for t in trials], bool(profile)))
-        return Looked(held=held, begun=())
+        return Looked(events=held, begun=())
 
     assert opens().look(JOB_ID, look, last=2) == ()
     assert seen == [([2, 3], True)]
@@ -71,7 +79,9 @@ def test_a_killed_run_is_told_by_the_run_that_closes_it(opens: Opens, clock: Clo
     assert begun(opens(), second.trial) == []
 
 
-def test_a_run_that_somebody_else_closed_is_told_at_the_next_decision_too(opens: Opens, clock: Clock) -> None:
+def test_a_run_that_somebody_else_closed_is_told_at_the_next_decision_too(
+    opens: Opens, clock: Clock
+) -> None:
     opens().ask(request(1))
     clock.t += 100.0
     assert [t.number for t in opens().reap(JOB_ID)] == [1]
@@ -115,7 +125,9 @@ def test_a_look_that_raises_leaves_what_holds(opens: Opens) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", '{"d": 1}', '{"d": {"number": "a"}}', "[" * 10**5])
-def test_what_cannot_be_read_holds_nothing_and_keeps_no_run_from_training(sqlite_tables: str, text: str) -> None:
+def test_what_cannot_be_read_holds_nothing_and_keeps_no_run_from_training(
+    sqlite_tables: str, text: str
+) -> None:
     store = SqlStore(sqlite_tables)
     failed = run(store, 1, State.FAILED).trial
     with store._transaction([JOB_ID], write=True) as connection:
@@ -138,7 +150,9 @@ def test_a_look_that_another_run_overtakes_looks_again(opens: Opens) -> None:
     failed = run(opens(), 1, State.FAILED).trial
     heard: list[list[str]] = []
 
-    def overtaken(held: Mapping[str, Held], trials: Sequence[Trial], profile: Sequence[ProfileSample]) -> Looked:
+    def overtaken(
+        held: Mapping[str, Held], trials: Sequence[Trial], profile: Sequence[ProfileSample]
+    ) -> Looked:
         if not heard:
             heard.append(begun(opens(), failed))
         return alerts.look(held, trials, profile, run=failed, prices=Prices())

@@ -1,4 +1,6 @@
-"""Runs for which no batch size is chosen, on each store: rows without one, which teach nothing about sizes."""
+"""Runs for which no batch size is chosen, on each store: rows without one,
+which teach nothing about sizes.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,25 @@ from tests.unit.store.store_kit import JOB, Clock, report, request, run, seen
 MEASURED = ZeusJob(mode="measure")
 
 
-def measured(store: Store, n: int, job: ZeusJob = MEASURED, *, points: int = 0, **changes: Any) -> AskAnswer:
+def measured(
+    store: Store, n: int, job: ZeusJob = MEASURED, *, points: int = 0, **changes: Any
+) -> AskAnswer:
     asked = store.ask(request(n, job=job, device=None))
     told = report(points=points)
-    store.tell(asked.trial.key, State.DONE, replace(told, observation=seen(**{"epochs": None, **changes})))
+    store.tell(
+        asked.trial.key, State.DONE, replace(told, observation=seen(**{"epochs": None, **changes}))
+    )
     return asked
 
 
 def test_a_row_has_no_batch_size_and_comes_back_as_it_was(store: Store) -> None:
     asked = measured(store, 1)
     (trial,) = store.trials("d.train")
-    assert (trial.batch_size, trial.planned.phase, trial.state) == (None, Phase.MEASURED, State.DONE)
+    assert (trial.batch_size, trial.planned.phase, trial.state) == (
+        None,
+        Phase.MEASURED,
+        State.DONE,
+    )
     assert trial.spec["default_batch_size"] is None
     assert trial.job == MEASURED
     assert trial.key == asked.trial.key
@@ -39,7 +49,9 @@ def test_live_settings_and_a_switched_off_provider_change_no_size_and_eta_weighs
     asked = store.ask(request(1, job=MEASURED, device=None, pinned_by="[zeus] enabled = measure"))
     assert asked.trial.planned.phase is Phase.MEASURED
     store.tell(asked.trial.key, State.DONE, report())
-    set_setting("zeus-settings:d.train", '{"pin_batch_size": 32, "pause_exploration": true, "eta": 0.9}')
+    set_setting(
+        "zeus-settings:d.train", '{"pin_batch_size": 32, "pause_exploration": true, "eta": 0.9}'
+    )
     tuned = store.ask(request(2, job=ZeusJob(eta=0.1), device=None)).trial
     assert (tuned.planned.phase, tuned.batch_size, tuned.job.eta) == (Phase.MEASURED, None, 0.9)
 
@@ -56,7 +68,10 @@ def test_a_job_that_names_sizes_later_knows_nothing_of_them(store: Store) -> Non
     for n in (1, 2, 3):
         measured(store, n)
     asked = store.ask(request(4, device=None))
-    assert (asked.trial.batch_size, asked.trial.planned.phase) == (JOB.default_batch_size, Phase.EXPLORE)
+    assert (asked.trial.batch_size, asked.trial.planned.phase) == (
+        JOB.default_batch_size,
+        Phase.EXPLORE,
+    )
     assert asked.trial.number == 4
 
 
@@ -71,7 +86,9 @@ def test_going_back_leaves_what_was_learned(store: Store) -> None:
 def test_the_profile_of_its_steps_comes_back_by_device(store: Store) -> None:
     job = ZeusJob()
     asked = store.ask(request(1, job=job, device=None))
-    sample = ProfileSample(batch_size=7_000_000_001, limit_w=200.0, samples=10, energy_j=2.0, time_s=1.0, steps=10)
+    sample = ProfileSample(
+        batch_size=7_000_000_001, limit_w=200.0, samples=10, energy_j=2.0, time_s=1.0, steps=10
+    )
     told = Report(observation=seen(epochs=None, step_kind=7_000_000_001), profile=[sample])
     store.tell(asked.trial.key, State.DONE, told)
     assert store.ask(request(2, job=job, device=None)).profile == (sample,)

@@ -1,4 +1,6 @@
-"""What every store does (docs/architecture.md), on each store there is: renames, and trials of another log."""
+"""What every store does (docs/architecture.md), on each store there is: renames,
+and trials of another log.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import DEVICE, Clock, DictPort, report, request, seen
 
-OLD, NEW = "d.train", "e.train"
+OLD = "d.train"
+NEW = "e.train"
 
 
-def recur(store: Store, n: int, state: State = State.CONVERGED, job_id: str = OLD, **changes: object) -> Trial:
+def recur(
+    store: Store, n: int, state: State = State.CONVERGED, job_id: str = OLD, **changes: object
+) -> Trial:
     asked = request(n, job_id=job_id, ti_id=f"{job_id}-{n}")
     asked = replace(asked, origin=replace(asked.origin, dag_id=job_id.partition(".")[0]))
     trial = store.ask(asked).trial
@@ -38,7 +43,8 @@ def test_a_renamed_job_has_all_that_it_had(opens: Opens) -> None:
     store = opens()
     for n in range(1, 20):  # more than a checkpoint is apart
         recur(store, n)
-    before, samples = store.trials(OLD), store.profile(OLD, DEVICE.where, "1")
+    before = store.trials(OLD)
+    samples = store.profile(OLD, DEVICE.where, "1")
     assert samples
     assert store.rename(OLD, NEW) == 19
     after = opens()
@@ -62,7 +68,9 @@ def test_a_name_that_has_trials_is_not_free(opens: Opens) -> None:
         recur(store, n)
     for n in (1, 2):
         recur(store, n, job_id=NEW)
-    with pytest.raises(StoreError, match=r"NEW = 'e.train': the log has 2 trials of this job. Choose a free name"):
+    with pytest.raises(
+        StoreError, match=r"NEW = 'e.train': the log has 2 attempts of this job. Choose a free name"
+    ):
         store.rename(OLD, NEW)
     assert opens().jobs() == [OLD, NEW]
     assert [len(opens().trials(job)) for job in (OLD, NEW)] == [3, 2]
@@ -74,7 +82,9 @@ def test_a_name_that_has_trials_is_not_free(opens: Opens) -> None:
 def test_a_job_that_runs_is_not_renamed(store: Store, clock: Clock) -> None:
     recur(store, 1)
     key = store.ask(request(2, ti_id="open")).trial.key
-    with pytest.raises(StoreError, match=r"Trial 2 of 'd.train' is running: wait until it has ended"):
+    with pytest.raises(
+        StoreError, match=r"An attempt of 'd.train' is running .*: wait until it has ended"
+    ):
         store.rename(OLD, NEW)
     assert store.jobs() == [OLD]
     clock.t += 1000  # its lease is over
@@ -137,7 +147,9 @@ def test_the_attempts_of_a_run_come_together(opens: Opens) -> None:
         *([1, 3, 5, 7], [9, 11, 13]),
         *([2, 4, 6, 8], [10, 12, 14]),
     ]
-    assert {t.origin.run_id for part in parts[:2] for t in part.trials} == {request(1).origin.run_id}
+    assert {t.origin.run_id for part in parts[:2] for t in part.trials} == {
+        request(1).origin.run_id
+    }
 
 
 def test_trials_outside_of_airflow_are_runs_of_their_own(opens: Opens) -> None:
@@ -153,7 +165,9 @@ def test_a_trial_outside_of_airflow_is_no_reason_to_read_all_before_it(tmp_path:
     store = SqlStore(f"sqlite:///{tmp_path / 'log.db'}", create=True)
     statement = str(history._FIRSTS.compile(dialect=sqlite.dialect()))
     with closing(sqlite3.connect(tmp_path / "log.db")) as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", ("x",) * statement.count("?")).fetchall()
+        plan = connection.execute(
+            f"EXPLAIN QUERY PLAN {statement}", ("x",) * statement.count("?")
+        ).fetchall()
     assert any("(ti_id=?)" in step[-1] for step in plan)
     store.close()
 
@@ -164,12 +178,16 @@ def test_a_long_history_comes_in_pieces(opens: Opens, monkeypatch: pytest.Monkey
     store = opens()
     for n in range(1, 6):
         recur(store, n)
-    numbers = [t.number for part in store.history(OLD) if isinstance(part, RunTrials) for t in part.trials]
+    numbers = [
+        t.number for part in store.history(OLD) if isinstance(part, RunTrials) for t in part.trials
+    ]
     assert numbers == [1, 2, 3, 4, 5]
     assert list(store.history("unknown")) == []
 
 
-def test_what_the_log_has_for_another_trial_is_refused_and_nothing_is_written(opens: Opens, tmp_path: Path) -> None:
+def test_what_the_log_has_for_another_trial_is_refused_and_nothing_is_written(
+    opens: Opens, tmp_path: Path
+) -> None:
     source = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
     store = opens()
     for n in (1, 2):
@@ -177,13 +195,15 @@ def test_what_the_log_has_for_another_trial_is_refused_and_nothing_is_written(op
     recur(source, 1, job_id="a.train")
     recur(store, 1, job_id=NEW)
     store.rename(NEW, OLD)  # a history of its own under this name
-    with pytest.raises(StoreError, match=r"Trial 1 of 'd.train' is another one in this log"):
+    with pytest.raises(StoreError, match=r"Row 1 of 'd.train' is another one in this log"):
         store.take_in(history_of(source, "a.train", OLD))
     assert opens().jobs() == [OLD], "all or none"
     store.rename(OLD, "x.train")
     store.take_in(history_of(source, OLD))
     source.rename(OLD, "y.train")
-    with pytest.raises(StoreError, match=r"Trial 1 of 'y.train' is in this log already, as trial 1 of 'd.train'"):
+    with pytest.raises(
+        StoreError, match=r"Row 1 of 'y.train' is in this log already, as row 1 of 'd.train'"
+    ):
         store.take_in(history_of(source, "y.train"))
     source.close()
 
@@ -192,7 +212,9 @@ def test_a_job_with_an_open_trial_takes_nothing_in(store: Store, tmp_path: Path)
     source = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
     recur(source, 1)
     store.ask(request(2, ti_id="open"))
-    with pytest.raises(StoreError, match=r"Trial 1 of 'd.train' is running: wait until it has ended"):
+    with pytest.raises(
+        StoreError, match=r"An attempt of 'd.train' is running .*: wait until it has ended"
+    ):
         store.take_in(history_of(source, OLD))
     source.close()
 
@@ -202,7 +224,8 @@ def test_a_late_result_comes_in_between_and_is_learnt(opens: Opens, tmp_path: Pa
     source = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True, now=Clock())
     for n in range(1, 21):
         recur(source, n)
-    store, whole = opens(), SqlStore(f"sqlite:///{tmp_path / 'whole.db'}", create=True, now=Clock())
+    store = opens()
+    whole = SqlStore(f"sqlite:///{tmp_path / 'whole.db'}", create=True, now=Clock())
     complete = history_of(source, OLD)
     late = (4, 5, 6)
     part = [p for p in complete if not (isinstance(p, RunTrials) and p.trials[0].number in late)]

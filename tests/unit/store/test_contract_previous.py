@@ -1,4 +1,6 @@
-"""What ``run.previous`` reads, on each store: the newest run that left a model, or kept an earlier one."""
+"""What ``run.previous`` reads, on each store: the newest run that left a model,
+or kept an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,13 @@ from airflow_provider_zeus.store.variables.tables import RETURNED
 from tests.unit.store.store_kit import JOB, Clock, DictPort, parts_of, report, request
 from tests.unit.store.test_stored_texts import FULL
 
-C, N = State.CONVERGED, State.NOT_NEEDED
+C = State.CONVERGED
+N = State.NOT_NEEDED
 
 
-def ran(store: Store, n: int, state: State = C, value: str | None = None, **origin: Any) -> Previous | None:
+def ran(
+    store: Store, n: int, state: State = C, value: str | None = None, **origin: Any
+) -> Previous | None:
     """Run ``n``, which returns ``value``; what it could read."""
     asked = store.ask(asking(n, **origin))
     store.tell(asked.trial.key, state, report(32, returned=f'"{n}"' if value is None else value))
@@ -61,8 +66,12 @@ def test_a_value_that_was_not_kept_is_none_and_no_older_one(store: Store) -> Non
     assert read(store, request(3)) == Previous()
 
 
-@pytest.mark.parametrize("other", [{"map_index": 3}, {"run_type": "backfill"}, {"run_type": "test"}])
-def test_runs_of_another_map_index_and_backfills_are_not_read(store: Store, other: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "other", [{"map_index": 3}, {"run_type": "backfill"}, {"run_type": "test"}]
+)
+def test_runs_of_another_map_index_and_backfills_are_not_read(
+    store: Store, other: dict[str, Any]
+) -> None:
     ran(store, 1)
     ran(store, 2, **other)
     assert read(store, request(3)) == Previous(returned='"1"')
@@ -84,7 +93,9 @@ def again(store: Store, n: int, value: str) -> Previous | None:
 
 
 def test_a_cleared_run_keeps_its_place(store: Store) -> None:
-    """What it reads is no newer than its own data, and what it made anew is no newer than it was."""
+    """What it reads is no newer than its own data,
+    and what it made anew is no newer than it was.
+    """
     for n in (1, 2):
         ran(store, n)
     assert again(store, 1, '"1 again"') is None
@@ -112,7 +123,11 @@ def test_runs_of_another_dag_that_shares_the_job_are_not_read(store: Store) -> N
 
 def test_outside_of_airflow_each_trial_is_a_run(store: Store) -> None:
     nowhere = {"dag_id": "", "run_id": ""}
-    assert [ran(store, n, **nowhere) for n in (1, 2, 3)] == [None, Previous(returned='"1"'), Previous(returned='"2"')]
+    assert [ran(store, n, **nowhere) for n in (1, 2, 3)] == [
+        None,
+        Previous(returned='"1"'),
+        Previous(returned='"2"'),
+    ]
 
 
 def test_a_new_version_begins_without_one(store: Store) -> None:
@@ -170,7 +185,12 @@ STARTS = replace(JOB, policy="knowledge_gradient", starts=["cold", "shrunk", "wa
 
 
 def started(
-    store: Store, n: int, start: Start | None = Start.WARM, state: State = C, value: str = '"m"', **origin: Any
+    store: Store,
+    n: int,
+    start: Start | None = Start.WARM,
+    state: State = C,
+    value: str = '"m"',
+    **origin: Any,
 ) -> Lineage:
     """Run ``n``, which takes a start; the earlier model that it was decided with."""
     asked = store.ask(asking(n, **{"job": STARTS, **origin}))
@@ -179,7 +199,13 @@ def started(
 
 
 def of(n: int, generations: int, age: int, start: Start = Start.WARM) -> Lineage:
-    return Lineage(from_ti_id=f"ti-{n}", from_attempt=1, from_start=start, from_generations=generations, from_age=age)
+    return Lineage(
+        from_ti_id=f"ti-{n}",
+        from_attempt=1,
+        from_start=start,
+        from_generations=generations,
+        from_age=age,
+    )
 
 
 def test_a_row_says_which_model_it_started_from(store: Store) -> None:

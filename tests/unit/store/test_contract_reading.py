@@ -37,7 +37,11 @@ def test_the_latest_trials_of_every_job_in_every_dag(store: Store) -> None:
         return [(t.origin.dag_id, t.job_id, t.number) for t in store.latest(last=last)]
 
     assert seen(1) == [("d", "b", 1), ("d", "d.train", 7), ("other", "d.train", 4)]
-    assert seen(3) == [("d", "b", 1), *(("d", "d.train", n) for n in (5, 6, 7)), ("other", "d.train", 4)]
+    assert seen(3) == [
+        ("d", "b", 1),
+        *(("d", "d.train", n) for n in (5, 6, 7)),
+        ("other", "d.train", 4),
+    ]
     assert len(seen(99)) == 8
 
 
@@ -46,7 +50,8 @@ def test_the_newest_runs_of_a_dag_come_with_all_their_trials(store: Store) -> No
         run(store, n)
     elsewhere = replace(request(4).origin, dag_id="other")
     store.tell(store.ask(request(4, origin=elsewhere)).trial.key, State.CONVERGED, report())
-    again = store.ask(request(1, ti_id="ti-1b", try_number=2)).trial  # cleared: run1 has the newest trial now
+    # cleared: run1 has the newest trial now
+    again = store.ask(request(1, ti_id="ti-1b", try_number=2)).trial
     assert again.number == 5
     assert [(t.number, t.origin.run_id) for t in store.runs("d", "d.train", last=2)] == [
         (1, "run1"),
@@ -117,7 +122,9 @@ def test_power_points_are_kept_in_order_and_bounded(store: Store) -> None:
 
 def test_sums_of_energy_whose_hours_were_priced(store: Store) -> None:
     priced = {"price_per_kwh": 0.2, "price_currency": "EUR", "g_co2e_per_kwh": 100.0}
-    for n, more in enumerate(({}, priced, {**priced, "price_per_kwh": 0.5}, {"price_per_kwh": 1.0}), start=1):
+    for n, more in enumerate(
+        ({}, priced, {**priced, "price_per_kwh": 0.5}, {"price_per_kwh": 1.0}), start=1
+    ):
         told = report(32, energy_j=3.6e6 * n, **more)
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, told)
     (found,) = store.sums([0.0, 1e12])
@@ -126,7 +133,9 @@ def test_sums_of_energy_whose_hours_were_priced(store: Store) -> None:
     assert (found.currencies, found.g_co2e) == (("EUR",), pytest.approx(500.0))
     drawn = found.drawn()
     assert sum(o.energy_j or 0.0 for o in drawn) == pytest.approx(10 * 3.6e6)
-    assert sum((o.energy_j or 0.0) * (o.price_per_kwh or 0.0) for o in drawn) / 3.6e6 == pytest.approx(found.paid)
+    assert sum(
+        (o.energy_j or 0.0) * (o.price_per_kwh or 0.0) for o in drawn
+    ) / 3.6e6 == pytest.approx(found.paid)
     assert (found.start_saved, found.start_saved_g) == (None, None), "no run waited"
     assert Prices().start_saved(drawn) == (0.0, 0.0)
 
@@ -134,11 +143,16 @@ def test_sums_of_energy_whose_hours_were_priced(store: Store) -> None:
 def test_sums_of_what_waiting_for_a_cheaper_start_saved(store: Store) -> None:
     night = {"price_per_kwh": 0.1, "price_currency": "EUR", "price_at_once": 0.3}
     clean = {"g_co2e_per_kwh": 100.0, "g_co2e_at_once": 90.0}
-    for n, more in enumerate(({"price_per_kwh": 0.4, "price_currency": "EUR"}, {**night, **clean}, night), start=1):
+    for n, more in enumerate(
+        ({"price_per_kwh": 0.4, "price_currency": "EUR"}, {**night, **clean}, night), start=1
+    ):
         told = report(32, energy_j=3.6e6 * n, **more)
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, told)
     (found,) = store.sums([0.0, 1e12])
-    assert (found.start_saved, found.start_saved_g) == (pytest.approx(5 * 0.2), pytest.approx(-20.0))
+    assert (found.start_saved, found.start_saved_g) == (
+        pytest.approx(5 * 0.2),
+        pytest.approx(-20.0),
+    )
     drawn = found.drawn()
     assert Prices().start_saved(drawn) == (pytest.approx(1.0), pytest.approx(-20.0))
     assert Prices().at_once(drawn).price_per_kwh == pytest.approx((0.4 + 5 * 0.3) / 6)
@@ -153,7 +167,9 @@ def test_attempts_of_a_source_without_energy_are_counted(store: Store) -> None:
 
 
 def test_a_run_counts_once_and_in_the_period_in_which_it_began(store: Store, clock: Clock) -> None:
-    """With attempts of two sources of one kind, one without a result, and a retry after the period's end."""
+    """With attempts of two sources of one kind, one without a result,
+    and a retry after the period's end.
+    """
     clock.t = 1999.0
     tries = (("ti-1", None, None), ("ti-1b", "nvml_counter", 10.0), ("ti-1c", "nvml_poll", 20.0))
     for n, (ti, source, time_s) in enumerate(tries, 1):
@@ -166,7 +182,8 @@ def test_a_run_counts_once_and_in_the_period_in_which_it_began(store: Store, clo
         told = report(32, energy_j=None, energy_source="nvml_poll", time_s=7.0)
         store.tell(store.ask(request(int(run_s))).trial.key, State.CONVERGED, told)
     found = [
-        (s.period, s.source, s.runs, s.energy_j, s.time_s, s.unknown) for s in store.sums([1000.0, 2000.0, 3000.0])
+        (s.period, s.source, s.runs, s.energy_j, s.time_s, s.unknown)
+        for s in store.sums([1000.0, 2000.0, 3000.0])
     ]
     assert sorted(found, key=str) == [
         (0, "nvml_counter", 1, 10.0, 10.0, 0),
@@ -175,13 +192,17 @@ def test_a_run_counts_once_and_in_the_period_in_which_it_began(store: Store, clo
         (1, "nvml_poll", 2, None, 14.0, 0),
     ]
     assert [s.without_energy for s in store.sums([2000.0, 3000.0])] == [2]
-    assert store.sums([2005.0, 2400.0]) == [], "a run that began before counts there, with its retries"
+    assert store.sums([2005.0, 2400.0]) == [], (
+        "a run that began before counts there, with its retries"
+    )
 
 
 def test_a_first_try_that_is_stored_late_and_its_second_are_one_run(store: Store) -> None:
     """Its host kept its cost; the second try asked on another host, and has the lower number."""
     for ti, n in (("ti-1b", 2), ("ti-1", 1)):
-        store.tell(store.ask(request(1, ti_id=ti, try_number=n)).trial.key, State.FAILED, report(32))
+        store.tell(
+            store.ask(request(1, ti_id=ti, try_number=n)).trial.key, State.FAILED, report(32)
+        )
     assert [s.runs for s in store.sums([0.0, 1e10])] == [1]
 
 
@@ -196,11 +217,21 @@ def test_sums_by_period_job_and_source(store: Store, clock: Clock) -> None:
     died = store.ask(request(4)).trial  # the same task tries again: one run
     store.tell(died.key, State.FAILED, Report(observation=Observation()))
     again = store.ask(request(4, ti_id="ti-4b", try_number=2)).trial
-    store.tell(again.key, State.CONVERGED, report(32, energy_j=None, energy_source=None, time_s=7.0))
+    store.tell(
+        again.key, State.CONVERGED, report(32, energy_j=None, energy_source=None, time_s=7.0)
+    )
     found = {(s.period, s.dag_id, s.source): s for s in store.sums([1000.0, 2000.0, 3000.0])}
     assert found.keys() == {(0, "d", "simulated"), (1, "d", None), (1, "other", "simulated")}
-    first, nothing, other = (found[key] for key in ((0, "d", "simulated"), (1, "d", None), (1, "other", "simulated")))
-    assert (first.runs, first.energy_j, first.time_s, first.gpu_s, first.unknown) == (2, 300.0, 20.0, 40.0, 0)
+    first, nothing, other = (
+        found[key] for key in ((0, "d", "simulated"), (1, "d", None), (1, "other", "simulated"))
+    )
+    assert (first.runs, first.energy_j, first.time_s, first.gpu_s, first.unknown) == (
+        2,
+        300.0,
+        20.0,
+        40.0,
+        0,
+    )
     assert (other.runs, other.energy_j) == (1, 300.0)
     assert (nothing.runs, nothing.energy_j, nothing.time_s, nothing.unknown) == (1, None, 7.0, 1)
     assert store.sums([0.0, 1000.0]) == []

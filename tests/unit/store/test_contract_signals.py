@@ -17,7 +17,9 @@ def test_one_of_all_callers_is_to_ask(opens: Opens, clock: Clock) -> None:
     assert [opens().signal("zeus_price.1a")[1] for _ in range(3)] == [True, False, False]
 
 
-def test_without_an_answer_another_caller_asks_soon_and_what_was_kept_stays(opens: Opens, clock: Clock) -> None:
+def test_without_an_answer_another_caller_asks_soon_and_what_was_kept_stays(
+    opens: Opens, clock: Clock
+) -> None:
     opens().signal("s")
     opens().keep_signal("s", "kept")
     clock.t += FRESH_S
@@ -28,7 +30,9 @@ def test_without_an_answer_another_caller_asks_soon_and_what_was_kept_stays(open
     assert opens().signal("s") == ("kept", True)
 
 
-def test_who_asks_and_tells_nothing_holds_the_others_up_for_a_moment(opens: Opens, clock: Clock) -> None:
+def test_who_asks_and_tells_nothing_holds_the_others_up_for_a_moment(
+    opens: Opens, clock: Clock
+) -> None:
     """Its process may have died meanwhile."""
     assert opens().signal("s") == (None, True)
     clock.t += RETRY_S - 1.0

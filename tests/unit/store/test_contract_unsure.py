@@ -1,4 +1,7 @@
-"""Answers that were lost: nothing is lost with them, nothing counts twice, no trial stays open. Every store."""
+"""Answers that were lost: nothing is lost with them, nothing counts twice, no trial stays open.
+
+Every store.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ def told(store: Store, key: TrialKey) -> tuple[int, list[float]]:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_heartbeat_whose_answer_was_lost_counts_once_with_the_next_one(store: Store, stored: bool) -> None:
+def test_a_heartbeat_whose_answer_was_lost_counts_once_with_the_next_one(
+    store: Store, stored: bool
+) -> None:
     key = store.ask(request(1)).trial.key
     store.heartbeat(key, beat(1))
     if stored:

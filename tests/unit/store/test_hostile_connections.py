@@ -1,5 +1,5 @@
-"""Connections that someone mistyped: a URL of a database that we keep logs in, or a StoreError; the password in neither
-an error nor the name of the store.
+"""Connections that someone mistyped: a URL of a database that we keep logs in, or a StoreError; the
+password in neither an error nor the name of the store.
 """
 
 from __future__ import annotations
@@ -19,15 +19,43 @@ from tests.hostile import HOSTILE, LEAVES
 
 SECRET = "hunter2Planted"
 
-_texts = st.one_of(st.none(), st.text(max_size=12), st.sampled_from([leaf for leaf in LEAVES if isinstance(leaf, str)]))
+_texts = st.one_of(
+    st.none(),
+    st.text(max_size=12),
+    st.sampled_from([leaf for leaf in LEAVES if isinstance(leaf, str)]),
+)
 _hosts = st.one_of(
     _texts,
-    st.sampled_from(["localhost", "/run/postgresql", "db:5432", f"postgresql://u:{SECRET}@db/x", f"u:{SECRET}@db"]),
-    st.sampled_from([f"postgres://u:p@{SECRET}@db/x", f"mysql://u:{SECRET}@db", f"://{SECRET}@", "postgresql://[::1"]),
+    st.sampled_from(
+        [
+            "localhost",
+            "/run/postgresql",
+            "db:5432",
+            f"postgresql://u:{SECRET}@db/x",
+            f"u:{SECRET}@db",
+        ]
+    ),
+    st.sampled_from(
+        [
+            f"postgres://u:p@{SECRET}@db/x",
+            f"mysql://u:{SECRET}@db",
+            f"://{SECRET}@",
+            "postgresql://[::1",
+        ]
+    ),
 )
 _extras = st.dictionaries(
     st.sampled_from(
-        ["store", "sqlalchemy_url", "sqlalchemy_query", "host", "sslmode", "connect_timeout", "x", "cursor"]
+        [
+            "store",
+            "sqlalchemy_url",
+            "sqlalchemy_query",
+            "host",
+            "sslmode",
+            "connect_timeout",
+            "x",
+            "cursor",
+        ]
     ),
     st.one_of(
         st.sampled_from(LEAVES),
@@ -73,6 +101,14 @@ def test_a_mistyped_connection(connection: Any) -> None:
 def test_a_url_that_is_none(scheme: str, rest: str) -> None:
     extra = {"sqlalchemy_url": f"{scheme}://user:{SECRET}@host{rest}"}
     said = opened(
-        SimpleNamespace(conn_type="zeus", host="", login="", password="", port=None, schema="", extra_dejson=extra)
+        SimpleNamespace(
+            conn_type="zeus",
+            host="",
+            login="",
+            password="",
+            port=None,
+            schema="",
+            extra_dejson=extra,
+        )
     )
     assert SECRET not in said

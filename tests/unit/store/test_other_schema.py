@@ -1,4 +1,6 @@
-"""Tables of another revision, on both databases: every way in refuses them, names the remedy and changes nothing."""
+"""Tables of another revision, on both databases: every way in refuses them,
+names the remedy and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,8 @@ from airflow_provider_zeus.store.sql.engine import engine_of, read_url
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import report, request
 
-REMEDY = (
-    "use the version of airflow-provider-zeus that wrote the log; or export it with that version, then move it aside"
-)
+REMEDY = "use the version of airflow-provider-zeus that wrote the log; "
+REMEDY += "or export it with that version, then move it aside"
 WAYS_IN: list[Callable[[], object]] = [
     open_store,
     lambda: open_store(create=False),
@@ -40,8 +41,13 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def other(url: str, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Makes a log with rows whose tables have this revision, where tasks, pages and commands look for it."""
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "zeus", "extra": {"sqlalchemy_url": url}}))
+    """Makes a log with rows whose tables have this revision, where tasks,
+    pages and commands look for it.
+    """
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT",
+        json.dumps({"conn_type": "zeus", "extra": {"sqlalchemy_url": url}}),
+    )
 
     def make(revision: str) -> str:
         store = SqlStore(url, create=True)
@@ -49,7 +55,9 @@ def other(url: str, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Call
             trial = store.ask(request(n)).trial
             store.tell(trial.key, State.CONVERGED, report(trial.batch_size, profile=1, points=3))
         with engine_of(read_url(url)).begin() as connection:
-            connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '{revision}'"))
+            connection.execute(
+                sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '{revision}'")
+            )
         store.close()
         return url
 
@@ -57,26 +65,42 @@ def other(url: str, airflow_home: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def content(url: str) -> dict[str, object]:
-    """The bytes of an SQLite log; of PostgreSQL's tables each row with its place and the transaction that wrote it."""
+    """The bytes of an SQLite log; of PostgreSQL's tables each row with its place and the
+    transaction that wrote it.
+    """
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///"))
-        return {each.name: each.read_bytes() for each in path.parent.glob("zeus.db*") if each.suffix != ".db-shm"}
+        return {
+            each.name: each.read_bytes()
+            for each in path.parent.glob("zeus.db*")
+            if each.suffix != ".db-shm"
+        }
     engine = sa.create_engine(read_url(url), poolclass=sa.NullPool)
     with engine.connect() as connection:
         names = sorted(sa.inspect(connection).get_table_names())
-        rows = {name: f"SELECT ctid::text, xmin::text, whole::text FROM {name} AS whole ORDER BY 1" for name in names}
+        rows = {
+            name: f"SELECT ctid::text, xmin::text, whole::text FROM {name} AS whole ORDER BY 1"
+            for name in names
+        }
         return {name: connection.execute(sa.text(text)).all() for name, text in rows.items()}
 
 
 @pytest.mark.parametrize("revision", ["0009", "0999", "f3a9"])
-def test_every_way_in_refuses_it_and_leaves_it_as_it_is(other: Callable[[str], str], revision: str) -> None:
+def test_every_way_in_refuses_it_and_leaves_it_as_it_is(
+    other: Callable[[str], str], revision: str
+) -> None:
     url = other(revision)
     before = content(url)
     for way_in in WAYS_IN:
-        with pytest.raises(StoreError, match=rf"has schema {revision}\. This version knows {schema.HEAD}.*{REMEDY}"):
+        with pytest.raises(
+            StoreError, match=rf"has schema {revision}\. This version knows {schema.HEAD}.*{REMEDY}"
+        ):
             way_in()
     found = doctor.schema("zeus_default")
-    assert (found.status, found.finding) == ("error", f"{revision}; this version knows {schema.HEAD} alone")
+    assert (found.status, found.finding) == (
+        "error",
+        f"{revision}; this version knows {schema.HEAD} alone",
+    )
     assert REMEDY in str(found.remedy)
     assert content(url) == before
 
@@ -89,7 +113,8 @@ def test_what_a_killed_writer_left_beside_the_file_stays_too(
     store.ask(request(1))
     killed = tmp_path / "killed"
     killed.mkdir()
-    with engine_of(read_url(sqlite_url)).connect() as reader:  # while it is open the log beside the file stays
+    # while it is open the log beside the file stays
+    with engine_of(read_url(sqlite_url)).connect() as reader:
         reader.execute(sa.text("SELECT 1 FROM zeus_trial")).all()
         with engine_of(read_url(sqlite_url)).begin() as connection:
             connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0009'"))
@@ -97,7 +122,10 @@ def test_what_a_killed_writer_left_beside_the_file_stays_too(
             shutil.copy(path, killed / path.name)
     store.close()
     url = f"sqlite:///{killed / 'zeus.db'}"
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "zeus", "extra": {"sqlalchemy_url": url}}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT",
+        json.dumps({"conn_type": "zeus", "extra": {"sqlalchemy_url": url}}),
+    )
     before = content(url)
     assert before["zeus.db-wal"]
     for way_in in WAYS_IN:

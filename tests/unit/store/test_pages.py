@@ -1,4 +1,6 @@
-"""What only pages and files for people read: runs in pieces, and the version of what an answer was made of."""
+"""What only pages and files for people read: runs in pieces,
+and the version of what an answer was made of.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Airflow's Variables: in a server process, in a task with a supervisor that answers anything, in ``dag.test()``."""
+"""Airflow's Variables: in a server process,
+in a task with a supervisor that answers anything, in ``dag.test()``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.store_kit import report, request
 
 pytestmark = pytest.mark.usefixtures("airflow_home")
-lists_in_tasks = pytest.mark.skipif(not hasattr(Variable, "keys"), reason="a task lists Variables from Airflow 3.3 on")
+lists_in_tasks = pytest.mark.skipif(
+    not hasattr(Variable, "keys"), reason="a task lists Variables from Airflow 3.3 on"
+)
 
 
 def test_a_server_reads_writes_lists_and_deletes() -> None:
@@ -103,7 +107,9 @@ def test_a_task_asks_its_supervisor(in_task: Start) -> None:
 
 
 @pytest.mark.parametrize("how", [raising, lambda kind: lambda message: error(kind)])
-def test_a_task_tells_missing_from_failed(in_task: Start, how: Callable[[str], Callable[[Any], Any]]) -> None:
+def test_a_task_tells_missing_from_failed(
+    in_task: Start, how: Callable[[str], Callable[[Any], Any]]
+) -> None:
     """Airflow's own ``Variable.get`` says "not found" for every one of these."""
     in_task(how("VARIABLE_NOT_FOUND"))
     assert AirflowVariables().get("zeus-test:a") is None
@@ -129,7 +135,10 @@ def test_a_passing_failure_does_not_hide_a_connection(
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor")
     answers: list[Any] = [error("API_SERVER_ERROR")]
 
-    there = dict.fromkeys(ConnectionResult.model_fields) | {"conn_id": "zeus_default", "conn_type": "zeus"}
+    there = dict.fromkeys(ConnectionResult.model_fields) | {
+        "conn_id": "zeus_default",
+        "conn_type": "zeus",
+    }
     there |= {"extra": '{"store": "variable"}', "type": "ConnectionResult"}
     there["schema"] = there.pop("schema_", None)
 
@@ -154,7 +163,9 @@ def test_a_task_lists_page_by_page(in_task: Start) -> None:
 
 
 @lists_in_tasks
-def test_a_task_of_an_airflow_without_listing_says_so(in_task: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_an_airflow_without_listing_says_so(
+    in_task: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from airflow.sdk import Variable
 
     in_task(raising("GENERIC_ERROR"))
@@ -174,7 +185,9 @@ def test_a_test_run_uses_the_store_from_within_a_task(monkeypatch: pytest.Monkey
     from airflow.sdk import DAG, task
     from airflow.utils.session import create_session
 
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}'
+    )
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
     found: dict[str, Any] = {}
 
@@ -182,7 +195,9 @@ def test_a_test_run_uses_the_store_from_within_a_task(monkeypatch: pytest.Monkey
         found["test run"] = airflow_compat.is_test_run()
         monkeypatch.delenv("AIRFLOW_CONN_ZEUS_DEFAULT")
         found["embedded"] = open_store().identity
-        monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}'
+        )
         store = open_store(overlap_possible=False)
         asked = store.ask(request(1))
         store.heartbeat(asked.trial.key, report(epochs=1.0, points=2))

@@ -1,4 +1,6 @@
-"""PostgreSQL that does not answer: each call ends with an error that says so, and the next one is as good as new."""
+"""PostgreSQL that does not answer: each call ends with an error that says so,
+and the next one is as good as new.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def open_transaction(url: str, *, write: bool) -> Iterator[sa.Connection]:
 @pytest.mark.parametrize("write", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.usefixtures("soon")
 @pytest.mark.slow
-def test_a_statement_ends_though_the_server_is_stopped(store: SqlStore, url: str, admin_url: str, write: bool) -> None:
+def test_a_statement_ends_though_the_server_is_stopped(
+    store: SqlStore, url: str, admin_url: str, write: bool
+) -> None:
     with (
         pytest.raises(StoreError, match="no answer for 1 s") as caught,
         open_transaction(url, write=write) as connection,
@@ -73,7 +77,9 @@ def test_a_statement_ends_though_the_server_is_stopped(store: SqlStore, url: str
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_commit_that_gets_no_answer_may_be_stored(store: SqlStore, url: str, admin_url: str) -> None:
+def test_a_commit_that_gets_no_answer_may_be_stored(
+    store: SqlStore, url: str, admin_url: str
+) -> None:
     """The server takes it up when it goes on."""
     store.ask(request(1))
     standing = stopped(admin_url)
@@ -97,7 +103,9 @@ def test_rows_that_stop_coming_end_the_call(url: str, store: SqlStore, admin_url
 
     def read() -> None:
         with open_transaction(url, write=False) as connection:
-            found = connection.execution_options(yield_per=1).exec_driver_sql("SELECT generate_series(1, 100000)")
+            found = connection.execution_options(yield_per=1).exec_driver_sql(
+                "SELECT generate_series(1, 100000)"
+            )
             assert next(iter(found))[0] == 1
             with stopped(admin_url):
                 list(found)
@@ -120,13 +128,19 @@ def test_a_new_connection_to_a_stopped_server_ends(store: SqlStore, admin_url: s
 def test_a_listener_that_never_answers_is_an_error(url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        silent = sa.make_url(url).set(host="127.0.0.1", port=port, query={}).render_as_string(hide_password=False)
+        silent = (
+            sa.make_url(url)
+            .set(host="127.0.0.1", port=port, query={})
+            .render_as_string(hide_password=False)
+        )
         with pytest.raises(StoreError, match="cannot be used") as caught:
             SqlStore(silent)
     assert caught.value.passing
 
 
-def test_without_a_thread_there_is_no_watch_and_nothing_fails(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_thread_there_is_no_watch_and_nothing_fails(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def none(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -149,7 +163,9 @@ def test_the_server_itself_ends_a_statement_that_lasts(
 
 
 @pytest.mark.nightly  # they wait in turns, by a real clock
-def test_forty_at_once_on_a_server_with_fewer_connections_are_all_served(url: str, store: SqlStore) -> None:
+def test_forty_at_once_on_a_server_with_fewer_connections_are_all_served(
+    url: str, store: SqlStore
+) -> None:
     def recur(n: int) -> State:
         mine = SqlStore(url)
         key = mine.ask(request(n, job_id=f"job-{n % 8}")).trial.key
@@ -172,5 +188,7 @@ def test_forty_at_once_on_a_server_with_fewer_connections_are_all_served(url: st
 def test_no_connection_is_kept_between_two_calls(url: str, store: SqlStore) -> None:
     store.ask(request(1))
     with open_transaction(url, write=False) as connection:
-        ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'airflow-provider-zeus'"
+        ours = (
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'airflow-provider-zeus'"
+        )
         assert connection.exec_driver_sql(ours).scalar() == 1

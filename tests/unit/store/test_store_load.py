@@ -35,7 +35,11 @@ def test_the_whole_load(url: str, load: Load) -> None:
 def test_the_load_is_dealt_out_whole() -> None:
     for load in LOADS:
         parts = [load.part(w, 8) for w in range(8)]
-        assert len({one for part in parts for one in part}) == sum(map(len, parts)) == load.jobs * load.each
+        assert (
+            len({one for part in parts for one in part})
+            == sum(map(len, parts))
+            == load.jobs * load.each
+        )
         assert min(map(len, parts)) == max(map(len, parts))
 
 
@@ -43,7 +47,9 @@ def test_what_was_lost_is_named(sqlite_url: str) -> None:
     load = Load("one job", 1, 6)
     assert store_load.run(sqlite_url, load, processes=2, commits=1)["errors"] == []
     with transaction(engine_of(read_url(sqlite_url)), write=True) as connection:
-        connection.execute(sa.update(schema.trial).where(schema.trial.c.number == 4).values(samples=99, number=7))
+        connection.execute(
+            sa.update(schema.trial).where(schema.trial.c.number == 4).values(samples=99, number=7)
+        )
     said = "; ".join(store_load.lost(sqlite_url, load))
     assert "numbers [1, 2, 3, 5, 6, 7]" in said
     assert "observation" in said

@@ -59,7 +59,9 @@ def executor(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         "LocalExecutor,alias:airflow.executors.local_executor.LocalExecutor",
     ],
 )
-def test_without_a_connection_a_host_has_its_own_file(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_without_a_connection_a_host_has_its_own_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     executor(monkeypatch, name)
     store = open_store()
     assert store.identity == f"sqlite:{home / 'zeus.db'}"
@@ -69,9 +71,17 @@ def test_without_a_connection_a_host_has_its_own_file(home: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     "name",
-    ["CeleryExecutor", "KubernetesExecutor", "LocalExecutor,CeleryExecutor", "LocalKubernetesExecutor", "MyExecutor"],
+    [
+        "CeleryExecutor",
+        "KubernetesExecutor",
+        "LocalExecutor,CeleryExecutor",
+        "LocalKubernetesExecutor",
+        "MyExecutor",
+    ],
 )
-def test_without_a_connection_a_cluster_gets_the_remedy(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_without_a_connection_a_cluster_gets_the_remedy(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     executor(monkeypatch, name)
     with pytest.raises(StoreError, match=r"'zeus_default'.*PostgreSQL"):
         open_store()
@@ -99,12 +109,14 @@ def test_a_test_run_counts_as_on_this_host(home: Path, monkeypatch: pytest.Monke
 
 def test_the_ui_makes_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor(monkeypatch, "LocalExecutor")
-    with pytest.raises(StoreError, match="no trial log yet"):
+    with pytest.raises(StoreError, match="no run log yet"):
         open_store(create=False)
     assert list(home.iterdir()) == []
 
 
-def test_a_look_up_that_fails_is_not_an_absence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_up_that_fails_is_not_an_absence(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from airflow.secrets.metastore import MetastoreBackend
 
     def fails(*args: object, **kwargs: object) -> None:
@@ -121,7 +133,9 @@ def test_a_look_up_that_fails_is_not_an_absence(home: Path, monkeypatch: pytest.
 
 
 def test_a_connection_in_the_environment(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}'
+    )
     executor(monkeypatch, "CeleryExecutor")
     store = open_store(overlap_possible=False)
     assert store.identity == "Airflow Variables zeus-log:<job>"
@@ -136,7 +150,9 @@ def test_a_connection_in_the_environment(home: Path, monkeypatch: pytest.MonkeyP
         port.delete(key)
 
 
-def test_a_connection_in_airflows_database_is_found_by_a_command_line_too(home: Path, define: Define) -> None:
+def test_a_connection_in_airflows_database_is_found_by_a_command_line_too(
+    home: Path, define: Define
+) -> None:
     """Outside a task and outside server context Airflow's own look-up does not look there."""
     url = f"sqlite:///{home / 'costs.db'}"
     define(conn_type="zeus", extra=f'{{"sqlalchemy_url": "{url}"}}')
@@ -158,7 +174,9 @@ def test_the_file_of_a_connection_is_not_made_where_tasks_run_on_other_hosts(
     assert list(home.iterdir()) == []
 
 
-def test_the_upgrade_makes_the_tables_and_says_so(home: Path, define: Define, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_upgrade_makes_the_tables_and_says_so(
+    home: Path, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
     executor(monkeypatch, "CeleryExecutor")
     define(conn_type="sqlite", host=str(home / "costs.db"))
     for said, state in ((upgrade(), "now has schema"), (upgrade("zeus_default"), "up to date")):
@@ -172,7 +190,9 @@ def test_the_upgrade_says_what_it_cannot_do(home: Path, monkeypatch: pytest.Monk
     executor(monkeypatch, "CeleryExecutor")
     with pytest.raises(StoreError, match="no Connection 'nowhere'"):
         upgrade("nowhere")
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}')
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", '{"conn_type": "zeus", "extra": {"store": "variable"}}'
+    )
     assert "nothing to upgrade" in upgrade()
 
 

@@ -1,4 +1,6 @@
-"""A log of thousands of trials is not read through: the plans of both databases, after their own statistics."""
+"""A log of thousands of trials is not read through: the plans of both databases,
+after their own statistics.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,25 @@ import sqlalchemy as sa
 from airflow_provider_zeus.model.trial import TrialKey
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url
 from airflow_provider_zeus.store.sql.store import SqlStore
+from benchmarks.cost.outside_log import fill_outside
 from benchmarks.cost.store_log import DEVICE, JOB, ask, checkpoint, fill, tell
 
-JOBS, TRIALS = 40, 150
-_SCAN = re.compile(r"Seq Scan on zeus_trial\b|SCAN zeus_trial(?! USING)\b")  # PostgreSQL's words, SQLite's words
+JOBS = 40
+TRIALS = 150
+# PostgreSQL's words, SQLite's words
+_SCAN = re.compile(r"Seq Scan on zeus_trial\b|SCAN zeus_trial(?! USING)\b")
 
 
 @contextmanager
 def explained(url: str) -> Iterator[dict[str, str]]:
     """Statement -> plan of whatever is sent meanwhile that names a table of trials."""
-    engine, plans = engine_of(read_url(url)), dict[str, str]()
+    engine = engine_of(read_url(url))
+    plans = dict[str, str]()
     explain = "EXPLAIN " if engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
 
-    def look(connection: sa.Connection, _cursor: object, statement: str, given: Any, *_: object) -> None:
+    def look(
+        connection: sa.Connection, _cursor: object, statement: str, given: Any, *_: object
+    ) -> None:
         if "zeus_trial" in statement and statement.startswith(("SELECT", "UPDATE", "DELETE")):
             raw = connection.connection.cursor()
             raw.execute(explain + statement, given)
@@ -40,7 +48,9 @@ def explained(url: str) -> Iterator[dict[str, str]]:
 
 
 def use(store: SqlStore, job_id: str, n: int) -> None:
-    """Whatever a recurrence and the pages of a job send; ``n`` trials are in the log, the last one of run ``n``."""
+    """Whatever a recurrence and the pages of a job send; ``n`` trials are in the log,
+    the last one of run ``n``.
+    """
     trial = ask(store, job_id, n + 1).trial
     tell(store, trial, n + 1)
     store.reap(job_id)
@@ -79,7 +89,9 @@ def test_no_question_and_no_page_reads_the_whole_table_of_trials(url: str) -> No
     checkpoint(url, "job07")
     store = SqlStore(url)
     log = store.trials("job07")
-    assert [(t.number, t.told_seq, t.key.ti_id) for t in log] == [(n, n, f"job07-{n}") for n in range(1, TRIALS + 1)]
+    assert [(t.number, t.told_seq, t.key.ti_id) for t in log] == [
+        (n, n, f"job07-{n}") for n in range(1, TRIALS + 1)
+    ]
     with explained(url) as plans:
         use(store, "job07", TRIALS)
         scans_of_questions_and_pages = scans(plans)
@@ -98,4 +110,20 @@ def test_no_question_and_no_page_reads_the_whole_table_of_trials(url: str) -> No
     ):
         assert words in seen
     assert len(store.trials("job07")) == TRIALS + 1
+    store.close()
+
+
+def test_where_jobs_are_listed_no_row_from_outside_is_read(sqlite_url: str) -> None:
+    fill(sqlite_url, [f"job{j}" for j in range(5)], 60)
+    fill_outside(sqlite_url, 50, 20)
+    store = SqlStore(sqlite_url)
+    with explained(sqlite_url) as plans:
+        assert {t.job_id for t in store.latest(last=3)} == {f"job{j}" for j in range(5)}
+        assert len(store.outside_jobs()) == 50
+        store.sums([0.0, 4e9])
+    read = [plan for plan in plans.values() if "ix_zeus_trial_" in plan]
+    assert len(read) == 3
+    for plan in read:
+        first = next(line for line in plan.splitlines() if "zeus_trial " in line)
+        assert "ix_zeus_trial_chosen" in first or "ix_zeus_trial_opened" in first, plan
     store.close()

@@ -1,4 +1,6 @@
-"""However long a training runs: what is stored and what waits of its power over time is what a page draws."""
+"""However long a training runs: what is stored and what waits of its power over time is what a
+page draws.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def curve(start: int = 0, count: int = MANY) -> list[PowerPoint]:
 
 def energy_j(points: list[PowerPoint]) -> float:
     ends = [0.0, *(p.t_s for p in points)]
-    return sum((p.power_w or 0.0) * (p.t_s - before) for p, before in zip(points, ends, strict=False))
+    return sum(
+        (p.power_w or 0.0) * (p.t_s - before) for p, before in zip(points, ends, strict=False)
+    )
 
 
 CURVE = curve()
@@ -67,10 +71,17 @@ def test_what_waits_in_a_variable_or_a_file_is_as_little(tmp_path: Path) -> None
     for down in (False, True):
         port = DictPort()
         port.down = down
-        tell = ResultReporter(None, port, began_alone(1, opened_at=0.0), lease_s=90, state_dir=tmp_path)
+        tell = ResultReporter(
+            None, port, began_alone(1, opened_at=0.0), lease_s=90, state_dir=tmp_path
+        )
         tell(
             ResultLine(
-                kind="end", start_id="s", attempt=1, state=State.CONVERGED, observation=seen(), points=tuple(CURVE)
+                kind="end",
+                start_id="s",
+                attempt=1,
+                state=State.CONVERGED,
+                observation=seen(),
+                points=tuple(CURVE),
             )
         )
         (text,) = [path.read_text() for path in tmp_path.iterdir()] if down else port.data.values()
@@ -80,9 +91,16 @@ def test_what_waits_in_a_variable_or_a_file_is_as_little(tmp_path: Path) -> None
 def test_what_waits_in_memory_for_a_store_that_is_gone_is_as_little() -> None:
     waiting: list[ResultLine] = []
     for n in range(0, MANY, 100):
-        sample = ProfileSample(batch_size=32, limit_w=100.0 + n % 500, samples=1, energy_j=1.0, time_s=1.0)
+        sample = ProfileSample(
+            batch_size=32, limit_w=100.0 + n % 500, samples=1, energy_j=1.0, time_s=1.0
+        )
         news = ResultLine(
-            kind="beat", start_id="s", attempt=1, observation=seen(), points=tuple(curve(n, 100)), profile=(sample,)
+            kind="beat",
+            start_id="s",
+            attempt=1,
+            observation=seen(),
+            points=tuple(curve(n, 100)),
+            profile=(sample,),
         )
         waiting = folded([*waiting, news])
         assert len(waiting) == 1
@@ -104,13 +122,19 @@ def test_a_mark_that_waits_still_takes_back_what_was_sent_before() -> None:
     assert [(s.is_mark, s.samples) for s in line.profile] == [(True, 0), (False, 2)]
 
 
-def test_a_training_that_names_another_device_in_each_heartbeat_makes_no_rows_without_end(store: Store) -> None:
+def test_a_training_that_names_another_device_in_each_heartbeat_makes_no_rows_without_end(
+    store: Store,
+) -> None:
     asked = request(1)
     key = store.ask(asked).trial.key
-    sample = ProfileSample(batch_size=32, limit_w=200.0, samples=100, energy_j=10.0, time_s=1.0, steps=3)
+    sample = ProfileSample(
+        batch_size=32, limit_w=200.0, samples=100, energy_j=10.0, time_s=1.0, steps=3
+    )
     devices = [f"GPU {number}" for number in range(MOST_DEVICES + 10)]
     for number, model in enumerate(devices, 1):
-        observation = replace(seen(), device_model=model, samples=100 * number, energy_j=10.0 * number)
+        observation = replace(
+            seen(), device_model=model, samples=100 * number, energy_j=10.0 * number
+        )
         store.heartbeat(key, Report(observation=observation, profile=[sample]))
     own = (asked.job_id, asked.job.job_version)
     held = [model for model in devices if store.profile(own[0], (model, 1, "simulated"), own[1])]

@@ -55,7 +55,9 @@ def limits(monkeypatch: pytest.MonkeyPatch, *, lock_ms: int, idle_ms: int) -> No
 # --- the clock
 
 
-def test_leases_run_by_the_databases_clock(store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leases_run_by_the_databases_clock(
+    store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with asked_of(database) as ask:
         before = float(ask("SELECT extract(epoch FROM clock_timestamp())").scalar())  # type: ignore[attr-defined]
     monkeypatch.setattr(time, "time", lambda: 5.0)  # a host whose clock is wrong
@@ -76,7 +78,9 @@ def test_the_time_is_that_of_the_lock_not_of_the_waiting(store: SqlStore, databa
     with asked_of(database) as ask:
         ask("SELECT * FROM zeus_job FOR UPDATE")
         with sql_engine.transaction(sql_engine.engine_of(sql_engine.read_url(database))) as other:
-            asked_at = float(other.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar() or 0)
+            asked_at = float(
+                other.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar() or 0
+            )
         threading.Timer(0.4, lambda: ask("COMMIT")).start()
         assert store.ask(request(2)).trial.opened_at >= asked_at + 0.35
 
@@ -113,12 +117,16 @@ def test_a_writer_that_stops_in_the_middle_does_not_keep_the_job_locked(
     limits(monkeypatch, lock_ms=10_000, idle_ms=300)
     with pytest.raises(StoreError, match="cannot be used"):
         stopped_in_the_middle(database, lambda: store.ask(request(2)))
-    assert [t.number for t in store.trials("d.train")] == [1, 2], "the database ended the session that held the lock"
+    assert [t.number for t in store.trials("d.train")] == [1, 2], (
+        "the database ended the session that held the lock"
+    )
     assert store.ask(request(3)).trial.number == 3
 
 
 def stopped_in_the_middle(url: str, meanwhile: Callable[[], object]) -> None:
-    with sql_engine.transaction(sql_engine.engine_of(sql_engine.read_url(url)), write=True) as connection:
+    with sql_engine.transaction(
+        sql_engine.engine_of(sql_engine.read_url(url)), write=True
+    ) as connection:
         sql_trials.lock_job(connection, "d.train")
         meanwhile()
         sql_trials.count_job(connection, "d.train", seq=99, newest=99)
@@ -128,17 +136,23 @@ def test_a_stricter_default_of_the_site_refuses_no_writer(database: str) -> None
     url = database + "&options=-cdefault_transaction_isolation%3Dserializable"
     engine = sql_engine.engine_of(sql_engine.read_url(url))
     with sql_engine.transaction(engine, write=True) as connection:
-        assert connection.exec_driver_sql("SHOW default_transaction_isolation").scalar() == "serializable"
+        assert (
+            connection.exec_driver_sql("SHOW default_transaction_isolation").scalar()
+            == "serializable"
+        )
         assert connection.exec_driver_sql("SHOW transaction_isolation").scalar() == "read committed"
     sql_engine.forget(engine)
 
 
-def test_limits_of_a_transaction_do_not_stay_with_the_session(store: SqlStore, database: str) -> None:
+def test_limits_of_a_transaction_do_not_stay_with_the_session(
+    store: SqlStore, database: str
+) -> None:
     store.ask(request(1))
     with sql_engine.engine_of(sql_engine.read_url(database)).connect() as connection:
         assert connection.exec_driver_sql("SHOW lock_timeout").scalar() == f"{sql_engine.LOCK_S:g}s"
         connection.commit()
-        session = connection.connection.driver_connection.cursor()  # as another client of a pooler would get it
+        # as another client of a pooler would get it
+        session = connection.connection.driver_connection.cursor()
         session.execute("SHOW lock_timeout")
         assert session.fetchone() == ("0",)
 
@@ -147,7 +161,10 @@ def test_a_connection_that_broke_is_made_anew(store: SqlStore, database: str) ->
     """As after a restart of the database."""
     store.ask(request(1))
     with asked_of(database) as ask:
-        ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'airflow-provider-zeus'")
+        ask(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ="
+            " 'airflow-provider-zeus'"
+        )
     assert store.ask(request(2)).trial.number == 2
 
 
@@ -158,7 +175,9 @@ def test_a_connection_that_broke_is_made_anew(store: SqlStore, database: str) ->
 def connected(airflow_home: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Connection ``zeus_default`` to the database, on a cluster."""
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
-    monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "zeus", "host": database}))
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_ZEUS_DEFAULT", json.dumps({"conn_type": "zeus", "host": database})
+    )
     return database
 
 
@@ -195,7 +214,8 @@ def test_two_upgrades_at_once_both_succeed(connected: str) -> None:
 def test_an_upgrade_that_fails_leaves_nothing_behind(connected: str) -> None:
     engine = sql_engine.engine_of(sql_engine.read_url(connected))
     with sql_engine.transaction(engine, write=True) as connection:
-        connection.exec_driver_sql("CREATE TABLE zeus_checkpoint (mine int)")  # of the last that the revision makes
+        # of the last that the revision makes
+        connection.exec_driver_sql("CREATE TABLE zeus_checkpoint (mine int)")
     with pytest.raises(StoreError, match=r"zeus_checkpoint.* already exists"):
         upgrade()
     assert sa.inspect(engine).get_table_names() == ["zeus_checkpoint"]
@@ -209,13 +229,14 @@ def test_a_test_process_that_is_killed_leaves_no_server_behind() -> None:
     if os.environ.get("ZEUS_TEST_POSTGRES"):
         pytest.skip("ZEUS_TEST_POSTGRES names a server that is not ours")
     code = (
-        "import subprocess, sys\n"
-        "command = [sys.executable, '-m', 'tests.postgres']\n"
-        "keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)\n"
-        "print(keeper.pid, keeper.stdout.readline().decode().strip(), flush=True)\n"
-        "sys.stdin.read()\n"
+        "import subprocess, sys\ncommand = [sys.executable, '-m', 'tests.postgres']\nkeeper ="
+        " subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,"
+        " start_new_session=True)\nprint(keeper.pid, keeper.stdout.readline().decode().strip(),"
+        " flush=True)\nsys.stdin.read()\n"
     )
-    tests = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    tests = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert tests.stdin
     assert tests.stdout
     pid, _, url = tests.stdout.readline().strip().partition(" ")

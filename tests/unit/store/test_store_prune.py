@@ -1,4 +1,6 @@
-"""Pruning: power points and decisions of old trials go, every figure and every decision to come stays."""
+"""Pruning: power points and decisions of old trials go,
+every figure and every decision to come stays.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,14 +27,15 @@ from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transact
 from airflow_provider_zeus.store.sql.prune import Pruned
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.store_kit import JOB as ANY_JOB
-from tests.unit.store.store_kit import Clock, report, request
+from tests.unit.store.store_kit import Clock, outside, report, request
 
 JOB = replace(ANY_JOB, window=6)
 DAY_S = 86_400.0
 NOW_S = 1000 * DAY_S
 
 
-# All databases decide alike what is pruned. On PostgreSQL, too: where the SQL differs or another may come in between.
+# All databases decide alike what is pruned. On PostgreSQL, too: where the SQL differs or another
+# may come in between.
 ON_BOTH = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
 
 
@@ -89,7 +93,9 @@ def test_old_trials_lose_points_and_decision_and_keep_every_figure(
     recur(store, clock, range(1, 15))
     before = store.trials("d.train")
     pruned = prune()
-    old = [t.number for t in before if t.closed_at is not None and t.closed_at < NOW_S - 365 * DAY_S]
+    old = [
+        t.number for t in before if t.closed_at is not None and t.closed_at < NOW_S - 365 * DAY_S
+    ]
     assert (pruned.points, pruned.decisions, pruned.whole) == (len(old), len(old), 0)
     assert pruned.point_bytes > 300 * 30 * len(old)
     young = [t.number for t in before if t.number not in old]
@@ -98,12 +104,16 @@ def test_old_trials_lose_points_and_decision_and_keep_every_figure(
     assert [figures(t) for t in after] == [figures(t) for t in before]
     assert [t.planned for t in after] == [t.planned for t in before]
     assert [t.decision.seed for t in after] == [t.decision.seed for t in before]
-    one, other = (saving(as_dataset(trials, JOB), rng=random.Random(0)) for trials in (before, after))
+    one, other = (
+        saving(as_dataset(trials, JOB), rng=random.Random(0)) for trials in (before, after)
+    )
     assert (one.cost, one.energy, one.time) == (other.cost, other.energy, other.time)
 
 
 @ON_BOTH
-def test_a_second_pruning_finds_nothing(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+def test_a_second_pruning_finds_nothing(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
     recur(store, clock, range(1, 15))
     assert prune().bytes > 0
     assert prune().bytes == 0
@@ -113,8 +123,11 @@ def test_what_the_log_teaches_is_the_same_and_another_job_is_left_alone(
     store: SqlStore, clock: Clock, prune: Callable[..., Pruned], url: str
 ) -> None:
     def taught(eta: float) -> str:
-        with transaction(engine_of(read_url(url))) as connection:  # of another eta there is no checkpoint
-            return belief.belief_of(connection, "d.train", prior(replace(JOB, eta=eta)), keep=False).to_json()
+        # of another eta there is no checkpoint
+        with transaction(engine_of(read_url(url))) as connection:
+            return belief.belief_of(
+                connection, "d.train", prior(replace(JOB, eta=eta)), keep=False
+            ).to_json()
 
     recur(store, clock, range(1, 15))
     recur(store, clock, range(1, 15), job_id="other")
@@ -144,7 +157,9 @@ def test_a_try_that_failed_stays_a_strike_and_becomes_no_death(
     assert reduce(learn, log, prior(JOB)) == reduce(learn, before, prior(JOB))
 
 
-def test_keep_trials_deletes_points_alone(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+def test_keep_trials_deletes_points_alone(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
     recur(store, clock, range(1, 15))
     pruned = prune(decisions=False)
     assert pruned.points > 0
@@ -208,13 +223,17 @@ def test_a_late_result_of_a_pruned_trial_takes_its_row(
     prune(days=0.001)
     assert store.adopt(lost).number == lost.number
     store.tell(lost.key, State.CONVERGED, report(energy_j=5.0))
-    assert [t.observation.energy_j for t in store.trials("d.train") if t.key.ti_id == "lost"] == [5.0]
-    with pytest.raises(StoreError, match="ran the last attempt"):
+    assert [t.observation.energy_j for t in store.trials("d.train") if t.key.ti_id == "lost"] == [
+        5.0
+    ]
+    with pytest.raises(StoreError, match="is the last one of its decision"):
         store.begin(replace(lost.key, attempt=2), lost.key)
 
 
 @ON_BOTH
-def test_checkpoints_of_a_job_that_ran_no_more_go(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+def test_checkpoints_of_a_job_that_ran_no_more_go(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
     recur(store, clock, range(1, 18))
     assert prune().checkpoints == 0
     assert prune(days=-1).checkpoints > 0
@@ -243,7 +262,9 @@ def test_a_rename_meanwhile_leaves_no_empty_job(
     assert store.jobs() == ["e.train"]
 
 
-def test_an_sqlite_file_gets_smaller_in_steps(sqlite_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sqlite_file_gets_smaller_in_steps(
+    sqlite_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = SqlStore(sqlite_url, create=True, now=clock)
     recur(store, clock, range(1, 15))
     engine = engine_of(read_url(sqlite_url))
@@ -260,8 +281,53 @@ def pages(engine: Any) -> int:
     return sql_prune._answer(engine, "PRAGMA page_count")
 
 
-def test_progress_is_told_step_by_step(store: SqlStore, clock: Clock, prune: Callable[..., Pruned]) -> None:
+def test_progress_is_told_step_by_step(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
     recur(store, clock, range(1, 15))
     heard: list[int] = []
     pruned = prune(progress=lambda pruned: heard.append(pruned.points))
     assert heard[-1] == pruned.points
+
+
+@ON_BOTH
+def test_rows_measured_from_outside_are_folded_into_a_sum_a_day(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+) -> None:
+    def measure(numbers: range) -> None:
+        for n in numbers:
+            clock.t = NOW_S - 50 * DAY_S * (4 - n)
+            outside(store, n, energy_j=100.0, time_s=5.0)
+
+    measure(range(1, 3))
+    before = store.task_sums("d", 0.0)
+    planned = prune(days=120, dry_run=True)
+    assert (planned.folded, [t.number for t in store.trials("d.train")]) == (1, [1, 2])
+    pruned = prune(days=120)
+    assert (pruned.folded, pruned.points) == (1, 0)
+    assert pruned.bytes > 0
+    assert [t.number for t in store.trials("d.train")] == [2]
+    assert store.task_sums("d", 0.0) == before
+    assert (before[0].energy_j, before[0].runs) == (200.0, 2)
+    assert prune(days=0).folded == 0, "the newest one stays"
+    measure(range(3, 5))
+    assert [t.number for t in store.trials("d.train")] == [3, 4], "after 90 days without a command"
+    (found,) = store.task_sums("d", 0.0)
+    assert (found.energy_j, found.time_s, found.runs) == (400.0, 20.0, 4)
+    kept = prune(days=0, decisions=False)
+    assert (kept.folded, len(store.trials("d.train"))) == (0, 2), "--keep-trials"
+
+
+@ON_BOTH
+def test_folded_sums_move_to_another_log_once(
+    store: SqlStore, clock: Clock, tmp_path: Path
+) -> None:
+    for n in (1, 2):
+        clock.t = NOW_S - 100 * DAY_S * (2 - n)
+        outside(store, n, energy_j=100.0, time_s=5.0)
+    assert [t.number for t in store.trials("d.train")] == [2]
+    other = SqlStore(f"sqlite:///{tmp_path / 'other.db'}", create=True)
+    for _ in range(2):
+        other.take_in(store.history("d.train"))
+        assert other.task_sums("d", 0.0) == store.task_sums("d", 0.0)
+        assert other.outside_sums([0.0, 1e9]) == store.outside_sums([0.0, 1e9])

@@ -23,13 +23,19 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.rows import OBSERVED, ORIGIN, from_row, to_row, trial_from_dict, trial_to_dict
-from airflow_provider_zeus.store.rules import merged
+from airflow_provider_zeus.store.rows import (
+    from_row,
+    trial_from_dict,
+    trial_to_dict,
+)
 from airflow_provider_zeus.store.sql.schema import trial as table
 from tests.unit.store.store_kit import JOB, request, seen
 
-FIRST = PlannedAttempt(batch_size=16, phase=Phase.EXPLORE, why="try", bound_cost=5.0, bound_epochs=2.0, round=1)
+FIRST = PlannedAttempt(
+    batch_size=16, phase=Phase.EXPLORE, why="try", bound_cost=5.0, bound_epochs=2.0, round=1
+)
 SECOND = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="keep")
 
 
@@ -69,11 +75,17 @@ def test_a_task_instance_does_not_supersede_itself() -> None:
 
 
 def test_questions_from_outside_airflow_are_no_tries_of_each_other() -> None:
-    assert rules.stale([trial(origin=Origin())], request(1, ti_id="b", origin=Origin()), 100.0) == []
+    assert (
+        rules.stale([trial(origin=Origin())], request(1, ti_id="b", origin=Origin()), 100.0) == []
+    )
 
 
 def test_what_is_closed_is_closed_in_order_of_number() -> None:
-    open_ = [trial(3, "c"), trial(1, "a", lease_until=0.0, origin=Origin(dag_id="x")), trial(2, "b")]
+    open_ = [
+        trial(3, "c"),
+        trial(1, "a", lease_until=0.0, origin=Origin(dag_id="x")),
+        trial(2, "b"),
+    ]
     closing = rules.stale(open_, request(1, ti_id="z", try_number=4), 100.0)
     assert [(t.number, why) for t, why in closing] == [
         (1, "lease expired"),
@@ -87,57 +99,37 @@ def test_a_trial_never_ends_before_it_began() -> None:
     assert rules.abandon(trial(), "x", 50.0, 1).closed_at == 100.0
 
 
-def test_later_sums_replace_earlier_ones_and_gaps_keep_them() -> None:
-    old = Observation(epochs=1.0, energy_j=5.0, time_s=2.0, reasons={"metric": "none yet"})
-    new = Observation(epochs=2.0, time_s=None, metric=0.5, reasons={"energy_j": "lost"})
-    sums = merged(old, new)
-    assert (sums.epochs, sums.energy_j, sums.time_s, sums.metric) == (2.0, None, 2.0, 0.5)
-    assert sums.reasons == {"energy_j": "lost"}
-
-
-def test_a_figure_below_0_is_missing_and_says_so() -> None:
-    """A foreign result line may report it; a metric or the excess of profiling may be below 0."""
-    reported = Observation(epochs=-3.0, samples=-9000, energy_j=-1.0, time_s=2.0, metric=-0.5, excess_j=-0.1)
-    sums = merged(Observation(), reported)
-    assert (sums.epochs, sums.samples, sums.energy_j) == (None, None, None)
-    assert (sums.time_s, sums.metric, sums.excess_j) == (2.0, -0.5, -0.1)
-    assert sums.reasons["epochs"].startswith("-3 ")
-
-
-def test_out_of_memory_is_not_forgotten_by_a_later_report() -> None:
-    assert merged(Observation(out_of_memory=True), Observation()).out_of_memory
-    assert not merged(Observation(), Observation()).out_of_memory
-
-
-def test_a_zero_is_a_figure() -> None:
-    sums = merged(Observation(energy_j=5.0, epochs=1.0), Observation(energy_j=0.0, epochs=0.0))
-    assert (sums.energy_j, sums.epochs) == (0.0, 0.0)
-
-
-def test_merging_a_report_twice_is_merging_it_once() -> None:
-    once = merged(seen(16), seen(32, metric=None, reasons={"metric": "never reported"}))
-    assert merged(once, seen(32, metric=None, reasons={"metric": "never reported"})) == once
-
-
 def test_every_figure_of_an_observation_has_a_column() -> None:
-    assert set(OBSERVED) | set(ORIGIN) <= set(table.c.keys())
     full = trial(observation=seen(target_value=0.8, excess_j=1.0, excess_s=2.0, out_of_memory=True))
-    row = to_row(full)
-    assert set(row) == set(table.c.keys()) - {"id"}
+    row = flat(full)
+    of_table = {
+        "id",
+        "outside",
+    }  # they are of the table alone: its key, and what its indexes are made by
+    assert set(row) == set(table.c.keys()) - of_table
     assert from_row(row) == full
     assert trial_from_dict(trial_to_dict(full)) == full
     assert trial_from_dict(trial_to_dict(trial())) == trial()
 
 
 def test_columns_are_typed_like_the_figures() -> None:
-    types = {float: "DOUBLE", int: "INTEGER", str: "TEXT", Start: "TEXT", bool: "BOOLEAN", tuple[float, ...]: "JSON"}
+    types = {
+        float: "DOUBLE",
+        int: "INTEGER",
+        str: "TEXT",
+        Start: "TEXT",
+        bool: "BOOLEAN",
+        tuple[float, ...]: "JSON",
+    }
     hints = get_type_hints(Observation)
     for field in fields(Observation):
         column = table.c[field.name]
         if field.name == "reasons":
             continue
         said = (get_args(hints[field.name]) or (bool,))[0]
-        assert types[said] in ("INTEGER" if "INT" in str(column.type) else str(column.type)), field.name
+        assert types[said] in ("INTEGER" if "INT" in str(column.type) else str(column.type)), (
+            field.name
+        )
         assert column.nullable == (field.name != "out_of_memory"), field.name
 
 
@@ -145,7 +137,8 @@ def test_columns_are_typed_like_the_figures() -> None:
 
 
 def joules(points: list[PowerPoint]) -> float:
-    before, sum_j = 0.0, 0.0
+    before = 0.0
+    sum_j = 0.0
     for p in points:
         sum_j += (p.t_s - before) * (p.power_w or 0.0)
         before = p.t_s
@@ -153,10 +146,13 @@ def joules(points: list[PowerPoint]) -> float:
 
 
 def curve(spans: list[tuple[float, float, bool]]) -> list[PowerPoint]:
-    t, points = 0.0, []
+    t = 0.0
+    points = []
     for seconds, watts, train in spans:
         t += seconds
-        points.append(PowerPoint(t_s=t, power_w=watts, limit_w=200.0, phase="train" if train else "validate"))
+        points.append(
+            PowerPoint(t_s=t, power_w=watts, limit_w=200.0, phase="train" if train else "validate")
+        )
     return points
 
 
@@ -164,7 +160,9 @@ SPAN = st.tuples(st.floats(0.001, 1000), st.floats(0, 700), st.booleans())
 
 
 @given(st.lists(SPAN, min_size=40, max_size=120), st.integers(3, 39))
-def test_thinning_keeps_the_energy_the_end_and_the_order(spans: list[tuple[float, float, bool]], most: int) -> None:
+def test_thinning_keeps_the_energy_the_end_and_the_order(
+    spans: list[tuple[float, float, bool]], most: int
+) -> None:
     points = curve(spans)
     fewer = thinned(points, most)
     assert len(fewer) <= most
@@ -197,12 +195,15 @@ def test_thinning_keeps_up_with_a_stream() -> None:
 
 def test_an_unknown_power_stays_unknown_and_hides_no_known_one() -> None:
     points = [
-        PowerPoint(t_s=i + 1.0, power_w=None if i % 2 else 80.0, limit_w=None, phase="train") for i in range(1000)
+        PowerPoint(t_s=i + 1.0, power_w=None if i % 2 else 80.0, limit_w=None, phase="train")
+        for i in range(1000)
     ]
     assert {p.power_w for p in thinned(points)} == {80.0}
     assert {p.power_w for p in thinned([replace(p, power_w=None) for p in points])} == {None}
 
 
 def test_points_of_a_clock_that_stands_still() -> None:
-    points = [PowerPoint(t_s=0.0, power_w=float(i % 3), limit_w=None, phase="train") for i in range(2000)]
+    points = [
+        PowerPoint(t_s=0.0, power_w=float(i % 3), limit_w=None, phase="train") for i in range(2000)
+    ]
     assert 1 <= len(thinned(points)) <= 500

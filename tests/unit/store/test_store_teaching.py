@@ -58,10 +58,14 @@ def test_a_runs_cost_is_the_sum_of_its_tries_each_one_line(opens: Opens) -> None
     assert sum(t.observation.time_s or 0 for t in run) == 13.0
 
 
-def test_an_earlier_start_without_a_result_is_a_line_without_a_cost_and_with_a_reason(store: Store) -> None:
+def test_an_earlier_start_without_a_result_is_a_line_without_a_cost_and_with_a_reason(
+    store: Store,
+) -> None:
     key = store.ask(request(1)).trial.key
     why = "retried, result lost"
-    told = store.tell(key, State.FAILED, Report(observation=Observation(reasons={"energy_j": why})), reason=why)
+    told = store.tell(
+        key, State.FAILED, Report(observation=Observation(reasons={"energy_j": why})), reason=why
+    )
     assert store.trials("d.train") == [told]
     assert (told.observation.energy_j, told.observation.reasons) == (None, {"energy_j": why})
 
@@ -117,7 +121,9 @@ def test_scheduled_asset_and_manual_runs_teach_both(store: Store, run_type: str)
 
 
 @pytest.mark.parametrize("run_type", ["backfill", "test"])
-def test_backfills_and_test_runs_are_logged_and_teach_epoch_cost_only(store: Store, run_type: str) -> None:
+def test_backfills_and_test_runs_are_logged_and_teach_epoch_cost_only(
+    store: Store, run_type: str
+) -> None:
     key = store.ask(request(1, origin=typed(1, run_type))).trial.key
     told = store.tell(key, State.CONVERGED, report())
     assert store.trials("d.train") == [told]

@@ -29,11 +29,15 @@ def port() -> DictPort:
 def kept(store: SqlStore, port: DictPort, n: int = 1, **changes: object) -> TrialKey:
     """A recurrence whose result is remembered instead of told."""
     key = store.ask(request(n)).trial.key
-    remember(port, key, State.CONVERGED, report(profile=2, points=3), "d.train", "on time", **changes)  # type: ignore[arg-type]
+    remember(
+        port, key, State.CONVERGED, report(profile=2, points=3), "d.train", "on time", **changes
+    )  # type: ignore[arg-type]
     return key
 
 
-def test_what_is_remembered_is_told_in_full_and_deleted(store: SqlStore, port: DictPort, clock: Clock) -> None:
+def test_what_is_remembered_is_told_in_full_and_deleted(
+    store: SqlStore, port: DictPort, clock: Clock
+) -> None:
     key = kept(store, port)
     assert list(port.data) == ["zeus-untold:ti-1:1"] == [pending_key(key)]
     clock.t += 1000  # its lease is over meanwhile
@@ -59,7 +63,9 @@ def test_a_file_that_another_user_puts_there_meanwhile_is_not_written(
     assert half.read_text() == "theirs"
 
 
-def test_a_crash_between_telling_and_deleting_tells_twice_harmlessly(store: SqlStore, port: DictPort) -> None:
+def test_a_crash_between_telling_and_deleting_tells_twice_harmlessly(
+    store: SqlStore, port: DictPort
+) -> None:
     kept(store, port)
     text = dict(port.data)
     drain(store, port, "d.train")
@@ -77,7 +83,9 @@ def test_only_the_costs_of_the_job_are_told(store: SqlStore, port: DictPort) -> 
     assert drain(store, port, None) == 1
 
 
-def test_where_variables_cannot_be_listed_the_jobs_own_trials_name_the_keys(store: SqlStore, clock: Clock) -> None:
+def test_where_variables_cannot_be_listed_the_jobs_own_trials_name_the_keys(
+    store: SqlStore, clock: Clock
+) -> None:
     port = DictPort(listable=False)
     kept(store, port)
     clock.t += 1000
@@ -86,7 +94,9 @@ def test_where_variables_cannot_be_listed_the_jobs_own_trials_name_the_keys(stor
     assert drain(store, port, None) == 0
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"v": 99}', '{"v": 1, "job_id": "d.train"}', "null"])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"v": 99}', '{"v": 1, "job_id": "d.train"}', "null"]
+)
 def test_a_broken_one_is_left_with_a_warning_and_stops_no_other(
     store: SqlStore, port: DictPort, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
@@ -98,7 +108,9 @@ def test_a_broken_one_is_left_with_a_warning_and_stops_no_other(
     assert any("zeus-untold:broken:1" in r.getMessage() for r in caplog.records)
 
 
-def test_what_the_store_refuses_is_kept(store: SqlStore, port: DictPort, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_store_refuses_is_kept(
+    store: SqlStore, port: DictPort, caplog: pytest.LogCaptureFixture
+) -> None:
     remember(port, TrialKey("never-asked"), State.CONVERGED, report(), "d.train", None)
     with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
         assert drain(store, port, "d.train") == 0
@@ -111,7 +123,11 @@ def test_a_run_that_could_not_ask_is_logged_with_its_cost(store: SqlStore, port:
     remember(port, trial.key, State.CONVERGED, report(), "d.train", None, trial=trial)
     assert drain(store, port, "d.train") == 1
     (logged,) = store.trials("d.train")
-    assert (logged.number, logged.state, logged.planned.phase) == (1, State.CONVERGED, Phase.FALLBACK)
+    assert (logged.number, logged.state, logged.planned.phase) == (
+        1,
+        State.CONVERGED,
+        Phase.FALLBACK,
+    )
     assert logged.observation == seen()
 
 
@@ -126,18 +142,24 @@ def test_without_the_api_a_file_keeps_it(store: SqlStore, port: DictPort, tmp_pa
     assert store.trials("d.train")[0].state is State.CONVERGED
 
 
-def test_where_neither_takes_it_the_error_says_both(store: SqlStore, port: DictPort, tmp_path: Path) -> None:
+def test_where_neither_takes_it_the_error_says_both(
+    store: SqlStore, port: DictPort, tmp_path: Path
+) -> None:
     port.down = True
     key = store.ask(request(1)).trial.key
     with pytest.raises(StoreError, match="no API"):
         remember(port, key, State.CONVERGED, report(), "d.train", None)
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"no API.*state_dir"):
-        remember(port, key, State.CONVERGED, report(), "d.train", None, state_dir=tmp_path / "file" / "x")
+        remember(
+            port, key, State.CONVERGED, report(), "d.train", None, state_dir=tmp_path / "file" / "x"
+        )
 
 
 @pytest.mark.parametrize("ti_id", ["../../etc/passwd", "a b/c", "ü"])
-def test_ids_of_any_characters_name_a_file_inside_the_folder(port: DictPort, tmp_path: Path, ti_id: str) -> None:
+def test_ids_of_any_characters_name_a_file_inside_the_folder(
+    port: DictPort, tmp_path: Path, ti_id: str
+) -> None:
     port.down = True
     remember(port, TrialKey(ti_id), State.CONVERGED, report(), "d.train", None, state_dir=tmp_path)
     assert len(list(tmp_path.glob("zeus-untold-*.json"))) == 1

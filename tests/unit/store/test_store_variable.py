@@ -38,8 +38,12 @@ def store(port: DictPort, clock: Clock) -> VariableStore:
 
 
 @pytest.mark.parametrize("overlap", [True, None])
-def test_a_question_is_refused_where_recurrences_could_overlap(port: DictPort, overlap: bool | None) -> None:
-    with pytest.raises(StoreError, match=r"max_active_tis_per_dag=1.* or let Connection 'mine' name a PostgreSQL"):
+def test_a_question_is_refused_where_recurrences_could_overlap(
+    port: DictPort, overlap: bool | None
+) -> None:
+    with pytest.raises(
+        StoreError, match=r"max_active_tis_per_dag=1.* or let Connection 'mine' name a PostgreSQL"
+    ):
         VariableStore(port, conn_id="mine", overlap_possible=overlap).ask(request(1))
     assert port.data == {}
 
@@ -59,7 +63,9 @@ def test_measured_tasks_may_overlap_and_no_row_is_lost(
     assert [t.state for t in store.trials("d.train")] == [State.DONE, State.DONE]
 
 
-def test_a_question_is_refused_while_another_task_instance_runs(store: VariableStore, port: DictPort) -> None:
+def test_a_question_is_refused_while_another_task_instance_runs(
+    store: VariableStore, port: DictPort
+) -> None:
     store.ask(request(1))
     before = dict(port.data)
     with pytest.raises(StoreError, match=r"'run1'.*max_active_tis_per_dag=1"):
@@ -98,7 +104,9 @@ def test_a_late_question_of_an_earlier_try_is_refused(store: VariableStore) -> N
 
 
 @pytest.mark.parametrize("lost", [LOG, "zeus-beat:ti-1", "zeus-jobs"])
-def test_a_write_that_did_not_survive_is_an_error(store: VariableStore, port: DictPort, lost: str) -> None:
+def test_a_write_that_did_not_survive_is_an_error(
+    store: VariableStore, port: DictPort, lost: str
+) -> None:
     port.lose.add(lost)
     with pytest.raises(StoreError, match=f"{lost}.*another text"):
         store.ask(request(1))
@@ -127,7 +135,10 @@ def test_reading_writes_nothing(store: VariableStore, port: DictPort, clock: Clo
 
 
 def test_the_newest_500_trials_are_kept_and_forgetting_is_said_once(
-    store: VariableStore, port: DictPort, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: VariableStore,
+    port: DictPort,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(tables, "KEPT_TRIALS", 5)
     with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
@@ -144,12 +155,22 @@ def test_the_newest_500_trials_are_kept_and_forgetting_is_said_once(
 @pytest.mark.slow
 def test_a_full_log_stays_below_a_megabyte(store: VariableStore, port: DictPort) -> None:
     assert tables.KEPT_TRIALS == 500
-    first = replace(FULL, told_seq=1, observation=replace(FULL.observation, epoch_metrics=(0.001,) * 100))
+    first = replace(
+        FULL, told_seq=1, observation=replace(FULL.observation, epoch_metrics=(0.001,) * 100)
+    )
     trials = [
-        replace(first, number=n, key=TrialKey(f"{n:036d}"), origin=request(n).origin, told_seq=n) for n in range(1, 502)
+        replace(first, number=n, key=TrialKey(f"{n:036d}"), origin=request(n).origin, told_seq=n)
+        for n in range(1, 502)
     ]
     samples = report(profile=64).profile
-    profile = JobProfile(job_id="d.train", where=DEVICE.where, job_version=JOB.job_version, samples=samples)
+    profile = JobProfile(
+        job_id="d.train",
+        device_model=DEVICE.model,
+        device_count=DEVICE.count,
+        energy_source=DEVICE.energy_source,
+        job_version=JOB.job_version,
+        samples=samples,
+    )
     store.take_in([*parts_of("d.train", trials, report(points=100).points), profile])
     key = store.ask(request(502)).trial.key
     store.tell(key, State.CONVERGED, report(profile=64, points=100))
@@ -168,18 +189,22 @@ def test_what_is_taken_in_changes_no_other_job_and_none_that_runs(
     before = dict(port.data)
     closed = replace(FULL, job_id="e.train", number=1, told_seq=1)
     with pytest.raises(StoreError, match=r"'d\.train' is running"):
-        store.take_in([*parts_of("e.train", [closed]), JobHead(job_id="d.train", told_seq=0, last_number=0)])
+        store.take_in(
+            [*parts_of("e.train", [closed]), JobHead(job_id="d.train", told_seq=0, last_number=0)]
+        )
     assert port.data == before
     assert store.take_in(parts_of("e.train", [closed])) == {"e.train": (1, 0)}
     assert store.trials("e.train") == [closed]
     assert {key: port.data[key] for key in before if key != "zeus-jobs"} == {
         key: text for key, text in before.items() if key != "zeus-jobs"
     }
-    with pytest.raises(StoreError, match=r"is in this log already, as trial 1 of 'e\.train'"):
+    with pytest.raises(StoreError, match=r"is in this log already, as row 1 of 'e\.train'"):
         store.take_in(parts_of("f.train", [replace(closed, job_id="f.train")]))
 
 
-def test_a_checkpoint_saves_time_and_counts_only_beside_its_log(store: VariableStore, port: DictPort) -> None:
+def test_a_checkpoint_saves_time_and_counts_only_beside_its_log(
+    store: VariableStore, port: DictPort
+) -> None:
     for n in range(1, 20):
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report(energy_j=1000.0 + n))
     document = json.loads(port.data[LOG])
@@ -187,7 +212,9 @@ def test_a_checkpoint_saves_time_and_counts_only_beside_its_log(store: VariableS
     after = {}
     for name, log in {
         "kept": port.data[LOG],
-        "deleted": json.dumps({name: part for name, part in document.items() if name != "checkpoint"}),
+        "deleted": json.dumps(
+            {name: part for name, part in document.items() if name != "checkpoint"}
+        ),
         "of another log": port.data[LOG].replace('"energy_j":1003.0', '"energy_j":9.0'),
     }.items():
         port.data[LOG] = log
@@ -214,7 +241,9 @@ def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
     assert "double" in port.data[LOG]
     belief = policy.learn(policy.prior(JOB), store.trials("d.train")[0])
     seed = policy.decision_seed("d.train", 3)
-    assert third.decision == policy.choose(JOB, belief, device=DEVICE, seed=seed, run_type="scheduled")
+    assert third.decision == policy.choose(
+        JOB, belief, device=DEVICE, seed=seed, run_type="scheduled"
+    )
 
 
 def test_points_of_one_trial_are_capped(store: VariableStore) -> None:
@@ -238,7 +267,9 @@ def test_a_question_does_not_write_over_an_end_that_came_meanwhile(
 
     def decided_late(*args: Any, **options: Any) -> Any:
         answer = decide(*args, **options)
-        VariableStore(port, overlap_possible=False, now=clock).tell(first.key, State.CONVERGED, report())
+        VariableStore(port, overlap_possible=False, now=clock).tell(
+            first.key, State.CONVERGED, report()
+        )
         return answer
 
     again = request(1, ti_id="second", try_number=2)
@@ -251,8 +282,12 @@ def test_a_question_does_not_write_over_an_end_that_came_meanwhile(
     assert [t.state for t in store.trials("d.train")] == [State.CONVERGED, State.RUNNING]
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"v": 2}', '{"v": 99}', '{"v": 2, "job_id": "d.train", "trials": [3]}'])
-def test_a_log_that_is_none_is_named_and_left_alone(store: VariableStore, port: DictPort, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"v": 2}', '{"v": 99}', '{"v": 2, "job_id": "d.train", "trials": [3]}']
+)
+def test_a_log_that_is_none_is_named_and_left_alone(
+    store: VariableStore, port: DictPort, text: str
+) -> None:
     port.data[LOG] = text
     with pytest.raises(StoreError, match=r"zeus-log:d\.train.*repair"):
         store.ask(request(1))
@@ -265,7 +300,9 @@ def test_a_log_of_another_version_is_refused_with_the_remedy_and_left_alone(
     store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report())
     port.data[LOG] = text = json.dumps(json.loads(port.data[LOG]) | {"v": 1})
     for call in (lambda: store.ask(request(2)), lambda: store.trials("d.train")):
-        with pytest.raises(StoreError, match=r"zeus-log:d\.train.*another version wrote it.*export the log"):
+        with pytest.raises(
+            StoreError, match=r"zeus-log:d\.train.*another version wrote it.*export the log"
+        ):
             call()
     assert port.data[LOG] == text
 
@@ -283,7 +320,9 @@ def test_an_api_that_is_gone_is_an_error_of_the_store(store: VariableStore, port
             call()
 
 
-def test_a_beat_lost_between_two_writes_is_made_up_for(store: VariableStore, port: DictPort) -> None:
+def test_a_beat_lost_between_two_writes_is_made_up_for(
+    store: VariableStore, port: DictPort
+) -> None:
     key = store.ask(request(1)).trial.key
     del port.data["zeus-beat:ti-1"]  # died after the log was written
     store.heartbeat(key, report(epochs=2.0))
@@ -291,7 +330,9 @@ def test_a_beat_lost_between_two_writes_is_made_up_for(store: VariableStore, por
     assert trial.observation.epochs == 2.0
 
 
-def test_a_list_of_jobs_that_lost_one_is_mended_by_its_next_question(store: VariableStore, port: DictPort) -> None:
+def test_a_list_of_jobs_that_lost_one_is_mended_by_its_next_question(
+    store: VariableStore, port: DictPort
+) -> None:
     key = store.ask(request(1)).trial.key
     store.tell(key, State.CONVERGED, report())
     port.data["zeus-jobs"] = '["other"]'
@@ -301,7 +342,10 @@ def test_a_list_of_jobs_that_lost_one_is_mended_by_its_next_question(store: Vari
 
 def test_keys_are_ones_that_airflow_takes() -> None:
     assert variable_key("zeus-log", "dag.task-1_x") == "zeus-log:dag.task-1_x"
-    hashed = {variable_key("zeus-log", name) for name in ("a b", "a/b", "ä", "x" * 200, "tokenizer", "my_secret", "")}
+    hashed = {
+        variable_key("zeus-log", name)
+        for name in ("a b", "a/b", "ä", "x" * 200, "tokenizer", "my_secret", "")
+    }
     assert len(hashed) == 7
     for key in hashed:
         prefix, _, name = key.partition(":~")
@@ -320,7 +364,9 @@ def spoil(port: DictPort, number: int, **changes: object) -> None:
     port.data[LOG] = json.dumps(log)
 
 
-def test_one_damaged_trial_does_not_lose_the_others_and_can_be_repaired(store: VariableStore, port: DictPort) -> None:
+def test_one_damaged_trial_does_not_lose_the_others_and_can_be_repaired(
+    store: VariableStore, port: DictPort
+) -> None:
     for n in (1, 2, 3):
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
     before = store.trials("d.train")
@@ -340,7 +386,11 @@ def test_one_damaged_trial_does_not_lose_the_others_and_can_be_repaired(store: V
 def test_one_damaged_variable_hides_no_other_job(store: VariableStore, port: DictPort) -> None:
     damaged = store.ask(request(1, job_id="a")).trial
     for job_id, dag_id in (("b", "d"), ("c", "e")):
-        asked = store.ask(request(2, ti_id=job_id, job_id=job_id, origin=replace(request(2).origin, dag_id=dag_id)))
+        asked = store.ask(
+            request(
+                2, ti_id=job_id, job_id=job_id, origin=replace(request(2).origin, dag_id=dag_id)
+            )
+        )
         store.tell(asked.trial.key, State.CONVERGED, report())
     port.data["zeus-log:a"] = port.data["zeus-log:a"][:50]
     del port.data["zeus-beat:ti-1"]
@@ -357,8 +407,12 @@ def test_one_damaged_variable_hides_no_other_job(store: VariableStore, port: Dic
         store.tell(damaged.key, State.CONVERGED, report())
 
 
-@pytest.mark.parametrize("changes", [{"opened_at": 1e15}, {"epochs": 1e-308}, {"lease_s": -1e15}, {"time_s": 1e300}])
-def test_a_number_that_cannot_be_is_damage(store: VariableStore, port: DictPort, changes: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"opened_at": 1e15}, {"epochs": 1e-308}, {"lease_s": -1e15}, {"time_s": 1e300}]
+)
+def test_a_number_that_cannot_be_is_damage(
+    store: VariableStore, port: DictPort, changes: dict[str, float]
+) -> None:
     for n in (1, 2, 3):
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
     spoil(port, 2, **changes)
@@ -374,7 +428,9 @@ def test_a_damaged_trial_keeps_its_attempt_to_itself(store: VariableStore, port:
     assert store.ask(request(1)).trial.key == TrialKey("ti-1", 2)
 
 
-@pytest.mark.parametrize("changes", [{"decision": 7}, {"epochs": "x", "dag_id": None}, {"number": "x", "state": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"decision": 7}, {"epochs": "x", "dag_id": None}, {"number": "x", "state": 1}]
+)
 def test_a_damaged_trial_moves_with_its_job_and_keeps_the_rest(
     store: VariableStore, port: DictPort, changes: dict[str, object]
 ) -> None:
@@ -385,13 +441,17 @@ def test_a_damaged_trial_moves_with_its_job_and_keeps_the_rest(
     port.data[LOG] = json.dumps(document)
     store.rename("d.train", "e.train")
     assert [t.number for t in store.trials("e.train")] == [1]
-    kept = next(t for t in json.loads(port.data["zeus-log:e.train"])["trials"] if t["ti_id"] == "ti-2")
+    kept = next(
+        t for t in json.loads(port.data["zeus-log:e.train"])["trials"] if t["ti_id"] == "ti-2"
+    )
     assert {name: kept[name] for name in changes} == changes
     assert kept["number"] == changes.get("number", 2)
 
 
 @pytest.mark.parametrize("part", ["samples", "points"])
-def test_damaged_samples_or_points_do_not_lose_the_log(store: VariableStore, port: DictPort, part: str) -> None:
+def test_damaged_samples_or_points_do_not_lose_the_log(
+    store: VariableStore, port: DictPort, part: str
+) -> None:
     store.tell(store.ask(request(1)).trial.key, State.CONVERGED, report(profile=1, points=2))
     log = json.loads(port.data[LOG])
     log[part] = [["V100", 1, "simulated", [{"batch_size": "x"}], "1"], 7, *log[part]]
@@ -402,7 +462,9 @@ def test_damaged_samples_or_points_do_not_lose_the_log(store: VariableStore, por
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"v": 2}', "null"])
-def test_a_damaged_heartbeat_is_written_again_by_the_next_one(store: VariableStore, port: DictPort, text: str) -> None:
+def test_a_damaged_heartbeat_is_written_again_by_the_next_one(
+    store: VariableStore, port: DictPort, text: str
+) -> None:
     key = store.ask(request(1)).trial.key
     port.data["zeus-beat:ti-1"] = text
     assert [t.number for t in store.trials("d.train")] == [1]

@@ -1,4 +1,6 @@
-"""What is stored or sent reads the same in every version: whole objects against texts that an earlier version wrote."""
+"""What is stored or sent reads the same in every version:
+whole objects against texts that an earlier version wrote.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import PendingResult
 from airflow_provider_zeus.store.rows import (
     from_row,
-    to_row,
     trial_from_dict,
     trial_to_dict,
 )
@@ -49,7 +51,9 @@ EXPLORE = PlannedAttempt(
     bound_samples_per_epoch=1000.0,
     round=1,
 )
-INCUMBENT = PlannedAttempt(batch_size=32, phase=Phase.INCUMBENT, why="The best known.", start=Start.WARM)
+INCUMBENT = PlannedAttempt(
+    batch_size=32, phase=Phase.INCUMBENT, why="The best known.", start=Start.WARM
+)
 RELIEF = PlannedAttempt(batch_size=64, phase=Phase.INCUMBENT, why="Safe.", usual_s=9.5)
 STAND_IN = PlannedAttempt(batch_size=16, phase=Phase.FALLBACK, why="Fits.")
 SAMPLES = (
@@ -98,9 +102,23 @@ FULL = Trial(
     job_id="d.train",
     number=7,
     key=TrialKey("ti-7", 2),
-    origin=Origin(dag_id="d", run_id="r", task_id="t", map_index=3, try_number=2, run_type="backfill", data_slice="s"),
+    origin=Origin(
+        dag_id="d",
+        run_id="r",
+        task_id="t",
+        map_index=3,
+        try_number=2,
+        run_type="backfill",
+        data_slice="s",
+    ),
     spec=JOB.to_dict(),
-    decision=Decision(attempts=(EXPLORE, INCUMBENT), seed=2**40, policy="zeus", stand_in=STAND_IN, reliefs=(RELIEF,)),
+    decision=Decision(
+        attempts=(EXPLORE, INCUMBENT),
+        seed=2**40,
+        policy="zeus",
+        stand_in=STAND_IN,
+        reliefs=(RELIEF,),
+    ),
     planned=INCUMBENT,
     state=State.CONVERGED,
     reason="reached",
@@ -111,7 +129,9 @@ FULL = Trial(
     lease_s=90.0,
     closed_at=1050.25,
     observation=SEEN,
-    lineage=Lineage(from_ti_id="ti-6", from_attempt=1, from_start=Start.COLD, from_generations=0, from_age=2),
+    lineage=Lineage(
+        from_ti_id="ti-6", from_attempt=1, from_start=Start.COLD, from_generations=0, from_age=2
+    ),
 )
 SMALL = Trial(
     job_id="d.train",
@@ -123,9 +143,16 @@ SMALL = Trial(
     planned=INCUMBENT,
     state=State.RUNNING,
 )
-REPORT = Report(observation=SEEN, profile=SAMPLES, points=POINTS, unsure=(Report(observation=Observation()),))
+REPORT = Report(
+    observation=SEEN, profile=SAMPLES, points=POINTS, unsure=(Report(observation=Observation()),)
+)
 PENDING = PendingResult(
-    job_id="d.train", key=FULL.key, state=State.GIVEN_UP, report=REPORT, reason="stopped", trial=FULL
+    job_id="d.train",
+    key=FULL.key,
+    state=State.GIVEN_UP,
+    report=REPORT,
+    reason="stopped",
+    trial=FULL,
 )
 BEAT = Beat(job_id="d.train", attempt=2, lease_until=1090.5, lease_s=90.0, report=REPORT)
 PLAN = Plan(
@@ -149,7 +176,9 @@ SMALL_PLAN = Plan(job_id="j", ti_id="t", number=1, first_attempt=1, spec={}, att
 LINES = (
     ResultLine(kind="start", start_id="5ta47", try_number=2),
     ResultLine(kind="attempt", start_id="5ta47", attempt=2, batch_size=64),
-    ResultLine(kind="beat", start_id="5ta47", attempt=2, observation=SEEN, profile=SAMPLES, points=POINTS),
+    ResultLine(
+        kind="beat", start_id="5ta47", attempt=2, observation=SEEN, profile=SAMPLES, points=POINTS
+    ),
     ResultLine(
         kind="end",
         start_id="5ta47",
@@ -178,8 +207,8 @@ def document() -> LogDocument:
 def written() -> dict[str, str]:
     """One text per stored or sent form."""
     texts: dict[str, Any] = {
-        "row": to_row(FULL),
-        "open row": to_row(SMALL),
+        "row": flat(FULL),
+        "open row": flat(SMALL),
         "trial": trial_to_dict(FULL),
         "open trial": trial_to_dict(SMALL),
         "report": encode(REPORT),

@@ -1,4 +1,6 @@
-"""Two processes of one host that write Airflow's Variables at once: what was told is in the log, or was refused."""
+"""Two processes of one host that write Airflow's Variables at once:
+what was told is in the log, or was refused.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def opened() -> VariableStore:
 
 
 def insisted(call: Callable[[], T]) -> T:
-    """The answer, once it is not refused any more: the other process's run is over, or its write has ended."""
+    """The answer, once it is not refused any more: the other process's run is over,
+    or its write has ended.
+    """
     until_s = time.monotonic() + MOST_S
     while True:
         try:
@@ -44,17 +48,22 @@ def run_all(worker: int, job_id: str, start: Barrier) -> None:
     for i in range(RUNS):
         n = 100 * worker + i
         asked = insisted(lambda n=n: store.ask(request(n, job_id=job_id)))  # type: ignore[misc]
-        key, news = asked.trial.key, report(samples=n)
+        key = asked.trial.key
+        news = report(samples=n)
         insisted(lambda key=key, news=news: store.tell(key, State.CONVERGED, news))  # type: ignore[misc]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("job_ids", [("one", "one"), ("left", "right")], ids=["one job", "two jobs"])
+@pytest.mark.parametrize(
+    "job_ids", [("one", "one"), ("left", "right")], ids=["one job", "two jobs"]
+)
 def test_two_processes_lose_no_run(airflow_home: Path, job_ids: tuple[str, str]) -> None:
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(2)
-    processes = [spawn.Process(target=run_all, args=(w, job_id, start)) for w, job_id in enumerate(job_ids)]
+    processes = [
+        spawn.Process(target=run_all, args=(w, job_id, start)) for w, job_id in enumerate(job_ids)
+    ]
     for process in processes:
         process.start()
     for process in processes:

@@ -26,7 +26,10 @@ BODY
 
 
 def family(body: str = "time.sleep(300)", *, before: str = "") -> list[str]:
-    """A command with a child and a daemon. Their pids lie in the file ``pids``, the supervisor's is the last."""
+    """A command with a child and a daemon.
+
+    Their pids lie in the file ``pids``, the supervisor's is the last.
+    """
     return [sys.executable, "-c", before + FAMILY.replace("BODY", body)]
 
 

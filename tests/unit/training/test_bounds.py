@@ -46,8 +46,12 @@ def cheapest_epoch(kit: Kit, batch_size: int, samples: int = SAMPLES) -> float:
     return min(costs)
 
 
-def give_up(kit: Kit, attempt: PlannedAttempt, samples: int = SAMPLES, **changes: Any) -> tuple[str, Observation]:
-    """(reason, observation) of the first attempt, which must be given up; the incumbent after it must converge."""
+def give_up(
+    kit: Kit, attempt: PlannedAttempt, samples: int = SAMPLES, **changes: Any
+) -> tuple[str, Observation]:
+    """(reason, observation) of the first attempt, which must be given up;
+    the incumbent after it must converge.
+    """
     run = kit.run(attempt, incumbent(256), **changes)
     run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else 1, samples=samples))
     first, second = kit.ends()
@@ -56,7 +60,9 @@ def give_up(kit: Kit, attempt: PlannedAttempt, samples: int = SAMPLES, **changes
 
 
 @pytest.mark.parametrize(("bound", "epochs"), [(1.0, 1.0), (2.0, 2.0), (2.9, 2.0), (3.0, 3.0)])
-def test_a_bound_in_epochs_is_never_passed_and_no_epoch_is_begun_in_vain(kit: Kit, bound: float, epochs: float) -> None:
+def test_a_bound_in_epochs_is_never_passed_and_no_epoch_is_begun_in_vain(
+    kit: Kit, bound: float, epochs: float
+) -> None:
     reason, observed = give_up(kit, explore(1024, bound_epochs=bound))
     assert observed.epochs == epochs
     assert f"the bound is {bound:.3g}" in reason
@@ -64,12 +70,16 @@ def test_a_bound_in_epochs_is_never_passed_and_no_epoch_is_begun_in_vain(kit: Ki
 
 def test_a_bound_in_cost_counts_the_next_epoch_too(kit: Kit) -> None:
     epoch = cheapest_epoch(kit, 1024)
-    _, observed = give_up(kit, explore(1024, bound_cost=3.5 * epoch), profile=known_profile(kit, 1024))
+    _, observed = give_up(
+        kit, explore(1024, bound_cost=3.5 * epoch), profile=known_profile(kit, 1024)
+    )
     assert observed.epochs == 3.0
     assert WEIGHTS.cost(observed.energy_j, observed.time_s) == pytest.approx(3 * epoch, rel=0.02)
 
 
-def test_within_an_epoch_the_cost_is_checked_once_a_second_and_the_part_is_counted(kit: Kit) -> None:
+def test_within_an_epoch_the_cost_is_checked_once_a_second_and_the_part_is_counted(
+    kit: Kit,
+) -> None:
     epoch = cheapest_epoch(kit, 1024, samples=10 * SAMPLES)
 
     def train(run: ZeusRun) -> int:
@@ -82,7 +92,9 @@ def test_within_an_epoch_the_cost_is_checked_once_a_second_and_the_part_is_count
         return 0
 
     assert (
-        kit.run(explore(1024, bound_cost=0.4 * epoch), incumbent(256), profile=known_profile(kit, 1024)).train(train)
+        kit.run(
+            explore(1024, bound_cost=0.4 * epoch), incumbent(256), profile=known_profile(kit, 1024)
+        ).train(train)
         == 256
     )
     observed = kit.ends()[0].observation
@@ -121,7 +133,8 @@ class _Indices:
     """So many batches of one index each time, for data whose content does not matter."""
 
     def __init__(self, batch_size: int, batches: int) -> None:
-        self.batch_size, self._batches = batch_size, batches
+        self.batch_size = batch_size
+        self._batches = batches
 
     def __iter__(self) -> Any:
         return iter([range(self.batch_size)] * self._batches)
@@ -130,15 +143,21 @@ class _Indices:
         return self._batches
 
 
-def test_without_a_profile_an_epoch_that_costs_too_much_is_seen_when_the_first_is_over(kit: Kit) -> None:
+def test_without_a_profile_an_epoch_that_costs_too_much_is_seen_when_the_first_is_over(
+    kit: Kit,
+) -> None:
     attempt = explore(1024, bound_epochs=9.0, max_epoch_cost=0.5 * cheapest_epoch(kit, 1024))
     reason, observed = give_up(kit, attempt, mode="measure")
     assert "an epoch costs" in reason
     assert observed.epochs == 1.0
 
 
-@pytest.mark.parametrize(("samples", "epochs"), [(SAMPLES, 2.0), (2 * SAMPLES, 2.0), (SAMPLES // 2, 2.0)])
-def test_cost_bounds_scale_with_the_size_of_the_slice(kit: Kit, samples: int, epochs: float) -> None:
+@pytest.mark.parametrize(
+    ("samples", "epochs"), [(SAMPLES, 2.0), (2 * SAMPLES, 2.0), (SAMPLES // 2, 2.0)]
+)
+def test_cost_bounds_scale_with_the_size_of_the_slice(
+    kit: Kit, samples: int, epochs: float
+) -> None:
     bound = 2.5 * cheapest_epoch(kit, 1024)
     attempt = explore(1024, bound_cost=bound, bound_samples_per_epoch=float(SAMPLES))
     _, observed = give_up(kit, attempt, samples=samples, profile=known_profile(kit, 1024))
@@ -165,10 +184,15 @@ def test_on_time_alone_bounds_are_seconds(kit: Kit) -> None:
 
 def test_bounds_that_cannot_be_compared_stop_nothing() -> None:
     passed = partial(bound_passed, explore(1024, bound_cost=1.0, max_epoch_cost=1.0), WEIGHTS)
-    assert passed(Observation(epochs=3.0, time_s=9.0), epoch_cost=None, at_end_of_epoch=True) is None
+    assert (
+        passed(Observation(epochs=3.0, time_s=9.0), epoch_cost=None, at_end_of_epoch=True) is None
+    )
     assert passed(Observation(), epoch_cost=None, at_end_of_epoch=False) is None
     assert passed(Observation(), epoch_cost=2.0, at_end_of_epoch=False) is not None
-    assert passed(Observation(energy_j=2.0, time_s=2.0), epoch_cost=None, at_end_of_epoch=False) is not None
+    assert (
+        passed(Observation(energy_j=2.0, time_s=2.0), epoch_cost=None, at_end_of_epoch=False)
+        is not None
+    )
 
 
 def test_steps_alone_cannot_tell_a_part_of_the_first_epoch(kit: Kit) -> None:

@@ -1,4 +1,6 @@
-"""What an attempt keeps beside its sums: the metric of each epoch, and how much of the time the GPU worked."""
+"""What an attempt keeps beside its sums: the metric of each epoch,
+and how much of the time the GPU worked.
+"""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ from airflow_provider_zeus.errors import ZeusError
 from airflow_provider_zeus.training.protocol.environment import plan_of
 from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.golden import Table
 from tests.unit.training.conftest import Kit, loop, steps
-
-SNAPSHOT = Path(__file__).with_name("snapshots") / "errors.txt"
 
 
 def reports(**metrics: float) -> Callable[[ZeusRun], None]:
@@ -72,4 +71,4 @@ def test_errors_name_field_value_and_remedy(kit: Kit, monkeypatch: pytest.Monkey
         with pytest.raises(ZeusError) as error:
             call()
         texts.append(str(error.value))
-    assert "\n".join(texts) + "\n" == SNAPSHOT.read_text()
+    Table("training_errors").check("what a training function does wrong", "\n".join(texts))

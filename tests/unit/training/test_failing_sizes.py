@@ -1,4 +1,6 @@
-"""An exploratory attempt that fails is given up, and the run goes on; any other failure stays its author's."""
+"""An exploratory attempt that fails is given up, and the run goes on;
+any other failure stays its author's.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_an_exploratory_attempt_that_raises_is_given_up_and_the_incumbent_trains
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])  # of ``acc >= ...``
-def test_an_exploratory_attempt_that_reports_no_finite_number_is_given_up(kit: Kit, value: float) -> None:
+def test_an_exploratory_attempt_that_reports_no_finite_number_is_given_up(
+    kit: Kit, value: float
+) -> None:
     def train(run: ZeusRun) -> int:
         for _ in run.epochs():
             steps(run)
@@ -88,7 +92,8 @@ def test_an_error_without_a_relief_is_its_authors(kit: Kit, plan: dict[str, obje
 
 RELIEF = {"reliefs": (incumbent(256),)}
 ERRORS = [
-    ValueError("Expected more than 1 value per channel when training, got input size [1, 8]"),  # of a batch norm
+    # of a batch norm
+    ValueError("Expected more than 1 value per channel when training, got input size [1, 8]"),
     RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"),
     ZeroDivisionError(),
     SystemExit(3),
@@ -141,7 +146,10 @@ def test_the_relief_is_the_first_size_that_has_not_failed_in_the_run(kit: Kit) -
 
     reliefs = (incumbent(256), incumbent(512))
     sizes = [256, 512, 1024]
-    assert kit.run(explore(256), incumbent(1024), reliefs=reliefs, batch_sizes=sizes).train(train) == 512
+    assert (
+        kit.run(explore(256), incumbent(1024), reliefs=reliefs, batch_sizes=sizes).train(train)
+        == 512
+    )
     assert [e.batch_size for e in kit.ends()] == [256, 1024, 512]
 
 
@@ -173,14 +181,20 @@ def without_a_report(run: ZeusRun) -> None:
     [before_the_first_epoch, after_the_loop, after_early_stopping, without_a_report],
     ids=lambda fn: fn.__name__,
 )
-def test_what_fails_outside_of_an_epoch_is_its_authors(kit: Kit, train: Callable[[ZeusRun], None]) -> None:
+def test_what_fails_outside_of_an_epoch_is_its_authors(
+    kit: Kit, train: Callable[[ZeusRun], None]
+) -> None:
     with pytest.raises((ValueError, OSError, ReportError)):
         kit.run(incumbent(1024), **RELIEF).train(train)
     (end,) = kit.ends()
     assert (end.state, end.notes["authors"]) == (State.FAILED, 1.0)
 
 
-MISTAKES = [ImportError("no such module"), NameError("name 'x' is not defined"), SyntaxError("invalid syntax")]
+MISTAKES = [
+    ImportError("no such module"),
+    NameError("name 'x' is not defined"),
+    SyntaxError("invalid syntax"),
+]
 
 
 @pytest.mark.parametrize("error", MISTAKES, ids=lambda error: type(error).__name__)
@@ -205,14 +219,18 @@ def test_a_strict_job_fails_without_a_relief(kit: Kit) -> None:
         (AirflowTaskTimeout("too late"), False),
     ],
 )
-def test_what_steers_the_task_is_followed_by_nothing(kit: Kit, error: BaseException, says_nothing: bool) -> None:
+def test_what_steers_the_task_is_followed_by_nothing(
+    kit: Kit, error: BaseException, says_nothing: bool
+) -> None:
     with pytest.raises(type(error)):
         kit.run(incumbent(1024), **RELIEF).train(fails(error))
     (end,) = kit.ends()
     assert (NO_STRIKE in end.observation.reasons) is says_nothing
 
 
-def test_a_killed_training_is_followed_by_nothing_and_says_nothing_against_its_size(kit: Kit) -> None:
+def test_a_killed_training_is_followed_by_nothing_and_says_nothing_against_its_size(
+    kit: Kit,
+) -> None:
     run = kit.run(incumbent(1024), **RELIEF)
 
     def train(run: ZeusRun) -> None:
@@ -225,11 +243,15 @@ def test_a_killed_training_is_followed_by_nothing_and_says_nothing_against_its_s
     assert NO_STRIKE in end.observation.reasons
 
 
-@pytest.mark.parametrize(("left_s", "sizes"), [(50.0, [1024]), (5000.0, [1024, 256]), (None, [1024, 256])])
+@pytest.mark.parametrize(
+    ("left_s", "sizes"), [(50.0, [1024]), (5000.0, [1024, 256]), (None, [1024, 256])]
+)
 def test_the_default_runs_where_the_time_limit_leaves_its_usual_time(
     kit: Kit, left_s: float | None, sizes: list[int]
 ) -> None:
-    run = kit.run(incumbent(1024), reliefs=(replace(incumbent(256), usual_s=100.0),), time_left_s=left_s)
+    run = kit.run(
+        incumbent(1024), reliefs=(replace(incumbent(256), usual_s=100.0),), time_left_s=left_s
+    )
     if len(sizes) == 1:
         with pytest.raises(ValueError, match="bad shape"):
             run.train(fails(ValueError("bad shape")))
@@ -239,8 +261,12 @@ def test_the_default_runs_where_the_time_limit_leaves_its_usual_time(
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_nothing_follows_where_cuda_is_lost(kit: Kit, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
-    """No machine here has a GPU: the three calls that ask for its state answer as they do with one."""
+def test_nothing_follows_where_cuda_is_lost(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """No machine here has a GPU: the three calls that ask for its state answer as they do with
+    one.
+    """
 
     def synchronize() -> None:
         if lost:
@@ -269,7 +295,8 @@ def of_slice(samples: int, sizes: list[int]) -> Callable[[ZeusRun], int]:
         data = TensorDataset(torch.zeros(samples, 1))
         for _ in run.epochs():
             batches = [len(x) for (x,) in run.data_loader(data, drop_last=True)]
-            run.report(acc=sum(b == run.batch_size for b in batches) / len(batches))  # no batch: ZeroDivisionError
+            # no batch: ZeroDivisionError
+            run.report(acc=sum(b == run.batch_size for b in batches) / len(batches))
         return run.batch_size
 
     return train
@@ -278,24 +305,34 @@ def of_slice(samples: int, sizes: list[int]) -> Callable[[ZeusRun], int]:
 def test_a_slice_with_fewer_samples_than_the_size_takes_the_largest_that_fits(kit: Kit) -> None:
     sizes: list[int] = []
     listed = [32, 64, 128, 256]
-    run = kit.run(incumbent(256), reliefs=(incumbent(32),), batch_sizes=listed, default_batch_size=32)
+    run = kit.run(
+        incumbent(256), reliefs=(incumbent(32),), batch_sizes=listed, default_batch_size=32
+    )
     assert run.train(of_slice(200, sizes)) == 128
     assert sizes == [256, 128]
     first, last = kit.ends()
-    assert (first.state, first.notes["too_few"], last.state) == (State.FAILED, 200.0, State.CONVERGED)
+    assert (first.state, first.notes["too_few"], last.state) == (
+        State.FAILED,
+        200.0,
+        State.CONVERGED,
+    )
     assert NO_STRIKE in first.observation.reasons
 
 
 def test_a_try_with_too_few_samples_is_followed_by_the_incumbent_where_that_fits(kit: Kit) -> None:
     sizes: list[int] = []
-    run = kit.run(explore(256), incumbent(64), batch_sizes=[32, 64, 128, 256], default_batch_size=32)
+    run = kit.run(
+        explore(256), incumbent(64), batch_sizes=[32, 64, 128, 256], default_batch_size=32
+    )
     assert run.train(of_slice(200, sizes)) == 64
     assert sizes == [256, 64]
 
 
 def test_where_no_size_fits_a_slice_the_error_stands(kit: Kit) -> None:
     sizes: list[int] = []
-    run = kit.run(incumbent(256), reliefs=(incumbent(32),), batch_sizes=[32, 256], default_batch_size=32)
+    run = kit.run(
+        incumbent(256), reliefs=(incumbent(32),), batch_sizes=[32, 256], default_batch_size=32
+    )
     with pytest.raises(ZeroDivisionError):
         run.train(of_slice(20, sizes))
     assert sizes == [256]
@@ -307,7 +344,9 @@ def test_a_strict_job_fails_with_its_exploratory_attempt(kit: Kit) -> None:
     assert [e.state for e in kit.ends()] == [State.FAILED]
 
 
-@pytest.mark.parametrize("error", [AirflowSkipException("none"), AirflowFailException("no"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [AirflowSkipException("none"), AirflowFailException("no"), KeyboardInterrupt()]
+)
 def test_what_steers_the_task_leaves_the_run(kit: Kit, error: BaseException) -> None:
     with pytest.raises(type(error)):
         kit.run(explore(1024), incumbent(256)).train(fails(error))
@@ -319,15 +358,26 @@ def test_which_errors_may_be_the_batch_sizes_doing() -> None:
         """Of a user's."""
 
     deferred = TaskDeferred.__new__(TaskDeferred)
-    steer = [AirflowSkipException(), AirflowFailException(), OwnSkip(), deferred, SystemExit(0), KeyboardInterrupt()]
+    steer = [
+        AirflowSkipException(),
+        AirflowFailException(),
+        OwnSkip(),
+        deferred,
+        SystemExit(0),
+        KeyboardInterrupt(),
+    ]
     assert [may_be_due_to_batch_size(error) for error in steer] == [False] * len(steer)
     assert may_be_due_to_batch_size(AirflowException("a hook failed"))
     assert may_be_due_to_batch_size(SystemExit(1))
-    assert may_be_due_to_batch_size(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert may_be_due_to_batch_size(
+        RuntimeError("CUDA error: an illegal memory access was encountered")
+    )
 
 
 def test_the_kept_call_is_the_last_one_whatever_ran_before(kit: Kit) -> None:
-    """A function that saves in ``finally`` leaves the kept weights: nothing is called after it has returned."""
+    """A function that saves in ``finally`` leaves the kept weights:
+    nothing is called after it has returned.
+    """
     saved: list[int] = []
     calls: list[str] = []
 

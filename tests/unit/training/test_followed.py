@@ -1,4 +1,6 @@
-"""The power limit follows a signal: frugal while energy is dear, fast while it is cheap, from the profile alone."""
+"""The power limit follows a signal: frugal while energy is dear, fast while it is cheap,
+from the profile alone.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,15 @@ def signal_of(*values: float, mean: float = 100.0) -> Followed:
     """Values one after the other, from now on."""
     now_s = time.time() - 60.0
     steps_s = [now_s + i * STEP_S for i in range(len(values) + 1)]
-    return Followed(signal="carbon", mean=mean, steps=tuple(zip(steps_s[:-1], steps_s[1:], values, strict=True)))
+    return Followed(
+        signal="carbon", mean=mean, steps=tuple(zip(steps_s[:-1], steps_s[1:], values, strict=True))
+    )
 
 
 def limits_by_step(run: ZeusRun) -> list[set[float | None]]:
     """The limits in force in each of three steps of the signal, past the first minutes of each."""
-    begun_s, seen = run.device.now_s(), [set[float | None]() for _ in range(3)]
+    begun_s = run.device.now_s()
+    seen = [set[float | None]() for _ in range(3)]
     for _ in run.epochs():
         while (at_s := run.device.now_s() - begun_s) < 3 * STEP_S:
             run.step(run.batch_size)
@@ -45,7 +50,9 @@ def limits_by_step(run: ZeusRun) -> list[set[float | None]]:
     return seen
 
 
-def test_a_limit_for_each_step_and_the_one_found_at_the_end(kit: Kit, profile: tuple[ProfileSample, ...]) -> None:
+def test_a_limit_for_each_step_and_the_one_found_at_the_end(
+    kit: Kit, profile: tuple[ProfileSample, ...]
+) -> None:
     usual = kit.run(incumbent(1024), profile=profile)
     usual.train(loop, epochs=1)
     usual_w = kit.last().power_limit_w
@@ -60,7 +67,9 @@ def test_a_limit_for_each_step_and_the_one_found_at_the_end(kit: Kit, profile: t
     assert kit.gpu.limit_w() == 250.0
 
 
-def test_after_the_series_ends_the_usual_limit_runs(kit: Kit, profile: tuple[ProfileSample, ...]) -> None:
+def test_after_the_series_ends_the_usual_limit_runs(
+    kit: Kit, profile: tuple[ProfileSample, ...]
+) -> None:
     run = kit.run(incumbent(1024), profile=profile, signal=signal_of(1000.0))
     dear, after, later = run.train(limits_by_step)
     assert after == later != dear

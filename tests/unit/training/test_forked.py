@@ -26,7 +26,9 @@ LEAVES = {
 
 
 @pytest.mark.parametrize("how", [*LEAVES, "return"])
-def test_a_child_that_leaves_the_function_writes_nothing(kit: Kit, tmp_path: Path, how: str) -> None:
+def test_a_child_that_leaves_the_function_writes_nothing(
+    kit: Kit, tmp_path: Path, how: str
+) -> None:
     writer = ResultWriter(tmp_path / "result.jsonl")
     run = kit.run(explore(1024, bound_epochs=2.0), incumbent(256), sink=writer)
 
@@ -52,12 +54,19 @@ def test_a_child_that_leaves_the_function_writes_nothing(kit: Kit, tmp_path: Pat
         os._exit(0)
     assert value == 256
     ends = [line for line in read_result(tmp_path / "result.jsonl") if line.kind == "end"]
-    assert [(end.batch_size, end.state) for end in ends] == [(1024, State.GIVEN_UP), (256, State.CONVERGED)]
+    assert [(end.batch_size, end.state) for end in ends] == [
+        (1024, State.GIVEN_UP),
+        (256, State.CONVERGED),
+    ]
 
 
-def test_a_child_that_returns_hands_nothing_over_and_leaves_the_folder(kit: Kit, tmp_path: Path) -> None:
+def test_a_child_that_returns_hands_nothing_over_and_leaves_the_folder(
+    kit: Kit, tmp_path: Path
+) -> None:
     handed: list[object] = []
-    run = kit.run(sink=ResultWriter(tmp_path / "result.jsonl"), attempt_root=str(tmp_path / "models"))
+    run = kit.run(
+        sink=ResultWriter(tmp_path / "result.jsonl"), attempt_root=str(tmp_path / "models")
+    )
     run._hand_over = lambda value: (tmp_path / f"handed-{value}").touch() or handed.append(value)  # type: ignore[func-returns-value]
     parent = os.getpid()
 
@@ -75,7 +84,12 @@ def test_a_child_that_returns_hands_nothing_over_and_leaves_the_folder(kit: Kit,
         os._exit(0)
     assert (value, handed) == ("parent", ["parent"])
     assert not (tmp_path / "handed-child").exists()
-    assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == ["start", "attempt", "end", "final"]
+    assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == [
+        "start",
+        "attempt",
+        "end",
+        "final",
+    ]
 
 
 def test_a_childs_own_attempt_at_the_handle_writes_nothing(kit: Kit, tmp_path: Path) -> None:
@@ -92,7 +106,12 @@ def test_a_childs_own_attempt_at_the_handle_writes_nothing(kit: Kit, tmp_path: P
         return loop(run)
 
     assert run.train(train) == 256
-    assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == ["start", "attempt", "end", "final"]
+    assert [line.kind for line in read_result(tmp_path / "result.jsonl")] == [
+        "start",
+        "attempt",
+        "end",
+        "final",
+    ]
 
 
 def by_epochs(run: ZeusRun) -> None:
@@ -105,19 +124,25 @@ def by_loader(run: ZeusRun) -> None:
 
 
 @pytest.mark.parametrize("child_trains", [by_epochs, by_loader])
-def test_a_training_in_a_forked_process_is_told_so(kit: Kit, child_trains: Callable[[Any], None]) -> None:
+def test_a_training_in_a_forked_process_is_told_so(
+    kit: Kit, child_trains: Callable[[Any], None]
+) -> None:
     def train(run: ZeusRun) -> None:
         child = multiprocessing.get_context("fork").Process(target=child_trains, args=(run,))
         child.start()
         child.join()
 
-    with pytest.raises(ReportError, match=r"forked .* with its run handle, and nothing of it counts.*torchrun"):
+    with pytest.raises(
+        ReportError, match=r"forked .* with its run handle, and nothing of it counts.*torchrun"
+    ):
         kit.run().train(train)
     assert kit.ends()[0].state is State.FAILED
     assert "nothing of it counts" in str(kit.ends()[0].reason)
 
 
-def test_a_child_that_makes_the_steps_is_told_so(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_child_that_makes_the_steps_is_told_so(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     def train(run: ZeusRun) -> None:
         for _ in run.epochs():
             child = multiprocessing.get_context("fork").Process(target=run.step)
@@ -126,7 +151,9 @@ def test_a_child_that_makes_the_steps_is_told_so(kit: Kit, caplog: pytest.LogCap
             run.report(acc=1.0)
 
     kit.run().train(train)
-    assert caplog.text.count("nothing of it counts") == 1, "the child's own log is another process's"
+    assert caplog.text.count("nothing of it counts") == 1, (
+        "the child's own log is another process's"
+    )
     assert kit.last().bypassed is not None
 
 
@@ -139,7 +166,9 @@ def test_a_script_whose_child_trains_says_so_in_its_log(kit: Kit) -> None:
     assert "nothing of it counts" in str(kit.ends()[0].reason)
 
 
-def test_a_child_that_only_saves_is_told_nothing(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_child_that_only_saves_is_told_nothing(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     def train(run: ZeusRun) -> int:
         folder = run.attempt_dir
         child = multiprocessing.get_context("fork").Process(target=(folder / "model").touch)

@@ -1,4 +1,6 @@
-"""The heartbeat, and a sink that fails: no sample is lost or sent twice, and the training goes on."""
+"""The heartbeat, and a sink that fails: no sample is lost or sent twice,
+and the training goes on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, summed
-from airflow_provider_zeus.training.plan_progress import Heartbeat
+from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, loop, steps
@@ -33,7 +35,8 @@ def test_lines_are_written_while_one_long_step_runs(kit: Kit) -> None:
         for _ in run.epochs():
             steps(run, 4 * SAMPLES)
             before = len(beats())
-            wait_for(lambda before=before: len(beats()) >= before + 3)  # deep in a step, as far as anybody can tell
+            # deep in a step, as far as anybody can tell
+            wait_for(lambda before=before: len(beats()) >= before + 3)
             partial = beats()[-1].observation
             assert 3 * SAMPLES < partial.samples <= 4 * SAMPLES
             assert partial.energy_j > 0
@@ -51,7 +54,9 @@ def test_lines_are_written_while_one_long_step_runs(kit: Kit) -> None:
 
 def news(lines: list[ResultLine]) -> tuple[list[ProfileSample], list[PowerPoint]]:
     """Samples added up, and points."""
-    return [*summed(s for line in lines for s in line.profile)], [p for line in lines for p in line.points]
+    return [*summed(s for line in lines for s in line.profile)], [
+        p for line in lines for p in line.points
+    ]
 
 
 class _Sometimes:
@@ -68,7 +73,9 @@ class _Sometimes:
 
 
 @pytest.mark.parametrize("every", [2, 3])
-def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit, every: int) -> None:
+def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(
+    kit: Kit, every: int
+) -> None:
     def train(run: ZeusRun) -> int:
         for epoch in run.epochs():
             steps(run)
@@ -91,15 +98,23 @@ def test_what_a_failing_sink_did_not_take_comes_later_in_order_and_once(kit: Kit
     assert len(news(taken)[0]) > 7
     assert len(news(taken)[1]) > 20
     ends_and_others = [(x.kind, x.attempt, x.observation) for x in taken if x.kind != "beat"]
-    assert ends_and_others == [(x.kind, x.attempt, x.observation) for x in kit.lines if x.kind != "beat"]
+    assert ends_and_others == [
+        (x.kind, x.attempt, x.observation) for x in kit.lines if x.kind != "beat"
+    ]
 
 
-def test_a_sink_that_never_works_costs_log_lines_only(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sink_that_never_works_costs_log_lines_only(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     def sink(line: ResultLine) -> None:
         raise ValueError("no")
 
     assert kit.run(explore(1024, bound_epochs=1.0), incumbent(256), sink=sink).train(loop) == 256
-    said = [r for r in caplog.records if "Zeus could not write" in r.getMessage() and r.levelno > logging.DEBUG]
+    said = [
+        r
+        for r in caplog.records
+        if "Zeus could not write" in r.getMessage() and r.levelno > logging.DEBUG
+    ]
     assert [r.levelno for r in said] == [logging.WARNING], "once, not for each line"
 
 
@@ -111,7 +126,8 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
 
     kit.lines.clear()
     next(kit.tmp.glob("*.gpu")).unlink()
-    run, stop = kit.run(incumbent(256), max_epochs=200), threading.Event()
+    run = kit.run(incumbent(256), max_epochs=200)
+    stop = threading.Event()
 
     def hammer() -> None:
         while not stop.is_set():
@@ -130,7 +146,8 @@ def test_beats_and_the_training_never_lose_or_repeat_a_point(kit: Kit) -> None:
     assert points == undisturbed[1]
     for one, other in zip(samples, undisturbed[0], strict=True):
         assert (one.limit_w, one.samples, one.steps) == (other.limit_w, other.samples, other.steps)
-        assert (one.energy_j, one.time_s) == pytest.approx((other.energy_j, other.time_s))  # added in another order
+        # added in another order
+        assert (one.energy_j, one.time_s) == pytest.approx((other.energy_j, other.time_s))
     kinds = [line.kind for line in kit.lines]
     assert kinds[kinds.index("end") :] == ["end", "final"]
     assert kinds.count("beat") > 10

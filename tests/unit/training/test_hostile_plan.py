@@ -1,4 +1,6 @@
-"""A plan that someone spoilt: a JobSpecError, or a training that ends with its model; nothing else, and no hang."""
+"""A plan that someone spoilt: a JobSpecError, or a training that ends with its model;
+nothing else, and no hang.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from airflow_provider_zeus.training.run import ZeusRun
 from tests.hostile import HOSTILE, texts
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
-SAMPLE = ProfileSample(batch_size=256, limit_w=200.0, samples=100, energy_j=5.0, time_s=1.0, steps=4)
+SAMPLE = ProfileSample(
+    batch_size=256, limit_w=200.0, samples=100, energy_j=5.0, time_s=1.0, steps=4
+)
 
 
 def whole(kit: Kit) -> dict[str, Any]:
@@ -42,7 +46,8 @@ def test_a_spoilt_plan_is_refused_or_trained(tmp_path: Path, data: st.DataObject
         plan = Plan.from_json(text)
         assert Plan.from_json(plan.to_json()) == plan
         train(ZeusRun.from_plan(plan, sink=lines.append), lines)
-    except JobSpecError as error:  # of the plan; or of a power limit, whose range is known once the training begins
+    except JobSpecError as error:
+        # of the plan; or of a power limit, whose range is known once the training begins
         refused = str(error)
     else:
         return

@@ -42,7 +42,10 @@ def test_an_epoch_without_a_step_ends_the_run_without_data_and_keeps_the_value(
 
 
 def test_an_exploratory_attempt_without_data_is_the_last_one(kit: Kit) -> None:
-    assert kit.run(explore(1024, bound_epochs=1.0), incumbent(256)).train(over([])) == "yesterday's model, 1024"
+    assert (
+        kit.run(explore(1024, bound_epochs=1.0), incumbent(256)).train(over([]))
+        == "yesterday's model, 1024"
+    )
     assert [e.state for e in kit.ends()] == [State.NO_DATA]
 
 
@@ -89,7 +92,9 @@ def test_an_empty_pass_before_the_first_epoch_is_no_empty_slice(kit: Kit) -> Non
 
 
 @pytest.mark.parametrize("metric", [1.0, 0.0, math.nan])
-def test_a_run_without_a_step_where_earlier_runs_made_some_teaches_nothing(kit: Kit, metric: float) -> None:
+def test_a_run_without_a_step_where_earlier_runs_made_some_teaches_nothing(
+    kit: Kit, metric: float
+) -> None:
     """A loop of ``run.step()`` over an empty slice: no loader says that it was empty."""
 
     def train(run: ZeusRun) -> int:
@@ -149,7 +154,10 @@ def dropping(data: Any, options: Any = lambda run: {"drop_last": True}, *, repor
 def test_a_batch_size_that_drops_all_samples_fails_and_the_incumbent_trains(
     kit: Kit, train: tuple[Any, ...], held: str, reports: bool
 ) -> None:
-    assert kit.run(explore(1024), incumbent(256)).train(dropping(*train, reports=reports)) == (256, 2)
+    assert kit.run(explore(1024), incumbent(256)).train(dropping(*train, reports=reports)) == (
+        256,
+        2,
+    )
     assert [e.state for e in kit.ends()] == [State.FAILED, State.CONVERGED]
     assert f"batch size 1024 leaves no batch of {held}" in str(kit.ends()[0].reason)
 

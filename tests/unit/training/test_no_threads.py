@@ -15,7 +15,7 @@ from airflow_provider_zeus.power.limits import control
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.store.sql.sqlite_file import turn
-from airflow_provider_zeus.training.plan_progress import Heartbeat
+from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.fake_nvml import FakeNvml
 from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
@@ -53,11 +53,15 @@ def test_polled_energy_is_known_as_far_as_its_readings_go(nvml: FakeNvml) -> Non
     assert device.missing.get("energy_j") is None
 
 
-def test_a_thread_that_is_to_be_had_later_polls_from_then_on(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_is_to_be_had_later_polls_from_then_on(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvml.add(has_counter=0)
     device = NvmlDevice()
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("no")))
+        patched.setattr(
+            threading.Thread, "start", lambda _: (_ for _ in ()).throw(RuntimeError("no"))
+        )
         device.energy_j()
     others = set(threading.enumerate())
     device.energy_j()

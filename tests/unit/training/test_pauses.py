@@ -1,4 +1,6 @@
-"""A training that was stopped for a while tells so: its log line, its observation, and the rates that it teaches."""
+"""A training that was stopped for a while tells so: its log line, its observation,
+and the rates that it teaches.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +47,18 @@ def total(*times_s: float) -> float:
         ((1.0, 1.0, 1.0, *[10.0] * 10), 0.0),  # it is slower from then on
     ],
 )
-def test_an_epoch_that_takes_far_longer_than_the_others_was_paused(times_s: tuple[float, ...], paused_s: float) -> None:
+def test_an_epoch_that_takes_far_longer_than_the_others_was_paused(
+    times_s: tuple[float, ...], paused_s: float
+) -> None:
     assert total(*times_s) == pytest.approx(paused_s)
 
 
 def test_what_a_pause_took_is_beyond_the_usual_epoch_and_in_the_part_that_it_was_in() -> None:
     before = [epoch(2.0)] * 3
     assert pause_of(EpochSpent(20.0, 900.0, 0.5, 25.0), before) == EpochSpent(18.0, 700.0, 0.0, 0.0)
-    assert pause_of(EpochSpent(20.0, 900.0, 18.5, 525.0), before) == EpochSpent(18.0, 700.0, 18.0, 500.0)
+    assert pause_of(EpochSpent(20.0, 900.0, 18.5, 525.0), before) == EpochSpent(
+        18.0, 700.0, 18.0, 500.0
+    )
     assert pause_of(EpochSpent(20.0, None, 0.5, None), before) == EpochSpent(18.0, None, 0.0, None)
     assert pause_of(epoch(20.0), before[:2]) is None
 
@@ -67,8 +73,18 @@ def test_an_epoch_that_has_not_ended_may_be_paused_already() -> None:
 
 
 def test_rates_leave_a_pause_out_and_its_wall_time_and_energy_stay() -> None:
-    usual = Observation(epochs=4.0, samples=400, samples_per_epoch=100.0, time_s=8.0, energy_j=800.0, rest_s=1.0)
-    paused = Observation(**{**usual.to_dict(), "time_s": 26.0, "energy_j": 1300.0, "paused_s": 18.0, "paused_j": 500.0})
+    usual = Observation(
+        epochs=4.0, samples=400, samples_per_epoch=100.0, time_s=8.0, energy_j=800.0, rest_s=1.0
+    )
+    paused = Observation(
+        **{
+            **usual.to_dict(),
+            "time_s": 26.0,
+            "energy_j": 1300.0,
+            "paused_s": 18.0,
+            "paused_j": 500.0,
+        }
+    )
     assert Rates.of(paused) == Rates.of(usual)
     assert (paused.time_s, paused.energy_j) == (26.0, 1300.0)
 
@@ -101,7 +117,9 @@ def test_a_training_on_a_device_tells_its_pause(kit: Kit, caplog: pytest.LogCapt
     assert seen.paused_s == pytest.approx(stood_s[0], rel=0.02)
     assert seen.time_s is not None
     assert seen.time_s > stood_s[0]
-    assert seen.rest_s == pytest.approx(0.0, abs=0.02 * stood_s[0]), "it was outside of the steps, and is no validation"
+    assert seen.rest_s == pytest.approx(0.0, abs=0.02 * stood_s[0]), (
+        "it was outside of the steps, and is no validation"
+    )
     assert seen.paused_j is not None
     assert seen.energy_j is not None
     assert 0 < seen.paused_j < seen.energy_j
@@ -127,12 +145,21 @@ ZeusRun.from_env().train(train)
 """
 
 
-def test_a_real_training_that_is_stopped_by_a_signal_tells_its_pause(kit: Kit, tmp_path: Path) -> None:
+def test_a_real_training_that_is_stopped_by_a_signal_tells_its_pause(
+    kit: Kit, tmp_path: Path
+) -> None:
     plan = kit.plan(incumbent(256), device="none", mode="off")
     result = tmp_path / "result"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ZEUS_PLAN": plan.to_json(), "ZEUS_RESULT": str(result)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "ZEUS_PLAN": plan.to_json(),
+        "ZEUS_RESULT": str(result),
+    }
     command = [sys.executable, "-c", TRAINING]
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as training:
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as training:
         epochs = tmp_path / "epoch"
         assert waited_for(lambda: epochs.exists() and epochs.read_text() == "4")
         os.kill(training.pid, signal.SIGSTOP)
@@ -141,7 +168,9 @@ def test_a_real_training_that_is_stopped_by_a_signal_tells_its_pause(kit: Kit, t
         os.kill(training.pid, signal.SIGCONT)
         _, errors = training.communicate(timeout=120)
     assert training.returncode == 0, errors
-    ends = [line for line in map(json.loads, result.read_text().splitlines()) if line["kind"] == "end"]
+    ends = [
+        line for line in map(json.loads, result.read_text().splitlines()) if line["kind"] == "end"
+    ]
     seen = ends[-1]["observation"]
     assert seen["paused_s"] > 3.5
     assert seen["time_s"] > seen["paused_s"] + 1.0, "the wall time stays"

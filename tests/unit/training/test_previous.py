@@ -1,4 +1,6 @@
-"""``run.previous`` and ``run.still_good()``: a run that trains nothing, since the model of an earlier one is good."""
+"""``run.previous`` and ``run.still_good()``: a run that trains nothing,
+since the model of an earlier one is good.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,20 @@ def test_a_good_model_is_kept_and_nothing_is_trained(kit: Kit) -> None:
     (end,) = kit.ends()
     seen = end.observation
     assert (end.state, seen.metric, seen.returned) == (State.NOT_NEEDED, 0.95, GOOD.returned)
-    assert (seen.energy_j, seen.time_s) == (None, None), "not 0: what the check drew is not measured"
+    assert (seen.energy_j, seen.time_s) == (None, None), (
+        "not 0: what the check drew is not measured"
+    )
     assert (kit.lines[-1].kind, kit.lines[-1].attempt) == ("final", 1)
 
 
 def test_a_model_that_is_not_good_is_trained_again(kit: Kit) -> None:
     assert kit.run(previous=GOOD).train(check, 0.89) == 256
     (end,) = kit.ends()
-    assert (end.state, end.observation.metric, end.observation.returned) == (State.CONVERGED, 0.9, "256")
+    assert (end.state, end.observation.metric, end.observation.returned) == (
+        State.CONVERGED,
+        0.9,
+        "256",
+    )
 
 
 def test_an_exploratory_attempt_is_not_followed_where_nothing_is_needed(kit: Kit) -> None:
@@ -54,7 +62,9 @@ def test_a_value_of_a_pod_that_cannot_be_read_fails_no_run(kit: Kit, text: str) 
 def test_it_trains_at_least_every_so_many_runs(kit: Kit, not_needed: int, trains: bool) -> None:
     previous = Previous(returned='"m"', not_needed=not_needed)
     kept = kit.run(previous=previous, retrain_every=7).train(check)
-    assert (kept, kit.ends()[0].state) == ((256, State.CONVERGED) if trains else ("m", State.NOT_NEEDED))
+    assert (kept, kit.ends()[0].state) == (
+        (256, State.CONVERGED) if trains else ("m", State.NOT_NEEDED)
+    )
 
 
 def test_a_training_after_all_counts_as_one(kit: Kit) -> None:
@@ -67,11 +77,17 @@ def test_a_training_after_all_counts_as_one(kit: Kit) -> None:
     assert kit.ends()[0].observation.epochs == 2.0
 
 
-@pytest.mark.parametrize("held", [None, Previous(), Previous(returned="null"), Previous(returned="no json")])
-def test_where_nothing_ran_there_is_no_previous_and_asking_says_so(kit: Kit, held: Previous | None) -> None:
+@pytest.mark.parametrize(
+    "held", [None, Previous(), Previous(returned="null"), Previous(returned="no json")]
+)
+def test_where_nothing_ran_there_is_no_previous_and_asking_says_so(
+    kit: Kit, held: Previous | None
+) -> None:
     run = kit.run(previous=held)
     assert run.previous is None
-    with pytest.raises(ReportError, match=r"run.previous is None.*Check `if run.previous is not None` first"):
+    with pytest.raises(
+        ReportError, match=r"run.previous is None.*Check `if run.previous is not None` first"
+    ):
         run.still_good(acc=0.95)
 
 

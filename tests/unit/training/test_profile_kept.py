@@ -19,12 +19,15 @@ from airflow_provider_zeus.model.trial import DATA_WAIT, ProfileSample, since_ma
 from airflow_provider_zeus.power.device import Clocks, NoneDevice
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
-from airflow_provider_zeus.training.profiling.measurement_windows import DriftDetector, MeasurementWindows
+from airflow_provider_zeus.training.profiling.measurement_windows import (
+    DriftDetector,
+    MeasurementWindows,
+)
 from airflow_provider_zeus.training.profiling.profiler import Profiler
 from airflow_provider_zeus.training.profiling.sweep import Sweep
 from airflow_provider_zeus.training.protocol.events import ResultLine, read_lines
 from airflow_provider_zeus.training.run import ZeusRun
-from tests.unit.training.conftest import SAMPLES, Kit, incumbent, loop, steps
+from tests.unit.training.conftest import SAMPLES, Kit, RealClock, incumbent, loop, steps
 
 
 class Other(SimulatedGpu):
@@ -58,7 +61,10 @@ def known(kit: Kit) -> tuple[ProfileSample, ...]:
 
 @pytest.mark.parametrize("steps_per_epoch", [6, 50, 1000])  # 1 s, 10 s, 200 s
 def test_where_a_sample_draws_over_a_tenth_more_the_profile_is_measured_anew_once(
-    kit: Kit, known: tuple[ProfileSample, ...], steps_per_epoch: int, caplog: pytest.LogCaptureFixture
+    kit: Kit,
+    known: tuple[ProfileSample, ...],
+    steps_per_epoch: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     epochs = max(2000 // steps_per_epoch, 2)
     size = steps_per_epoch * 1024
@@ -83,12 +89,17 @@ def test_where_a_sample_draws_over_a_tenth_more_the_profile_is_measured_anew_onc
 def test_where_it_draws_about_the_same_nothing_is_measured_again(
     kit: Kit, known: tuple[ProfileSample, ...], factor: float
 ) -> None:
-    kit.run(incumbent(1024), on=other(kit, factor), profile=known, max_epochs=60).train(loop, epochs=40)
+    kit.run(incumbent(1024), on=other(kit, factor), profile=known, max_epochs=60).train(
+        loop, epochs=40
+    )
     assert kit.profile() == ()
 
 
-def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: tuple[ProfileSample, ...]) -> None:
-    gpu, marks = other(kit, 1.0), list[int]()
+def test_a_change_in_the_middle_is_seen_and_validation_is_none(
+    kit: Kit, known: tuple[ProfileSample, ...]
+) -> None:
+    gpu = other(kit, 1.0)
+    marks = list[int]()
 
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
@@ -106,8 +117,12 @@ def test_a_change_in_the_middle_is_seen_and_validation_is_none(kit: Kit, known: 
 
 
 @pytest.mark.parametrize("steps_per_epoch", [5, 17, 50])
-def test_validation_is_no_part_of_a_profile_in_a_loop_of_steps(kit: Kit, steps_per_epoch: int) -> None:
-    """The end of the training steps is not announced; validation draws twice as much as a step of training."""
+def test_validation_is_no_part_of_a_profile_in_a_loop_of_steps(
+    kit: Kit, steps_per_epoch: int
+) -> None:
+    """The end of the training steps is not announced;
+    validation draws twice as much as a step of training.
+    """
     gpu = other(kit, 1.0)
 
     def train(run: ZeusRun) -> None:
@@ -125,22 +140,29 @@ def test_validation_is_no_part_of_a_profile_in_a_loop_of_steps(kit: Kit, steps_p
     for s in profile:
         step_s, power_w = gpu.load.step(gpu.chip, 1024, s.limit_w)
         assert s.time_s / s.samples == pytest.approx(step_s / 1024, rel=0.001)
-        lag = 0.05 if steps_per_epoch > 5 else 0.1  # of a counter that is up to 100 ms behind, in parts of 0.7 s
+        # of a counter that is up to 100 ms behind, in parts of 0.7 s
+        lag = 0.05 if steps_per_epoch > 5 else 0.1
         assert s.energy_j / s.samples == pytest.approx(step_s * power_w / 1024, rel=lag)
 
 
 def test_a_watch_counts_stretches_in_a_row_and_goes_on_after_a_pause() -> None:
-    detector, now = DriftDetector(5.0, 100), [0.0, 0.0, 0]
+    detector = DriftDetector(5.0, 100)
+    now = [0.0, 0.0, 0]
 
     def train(seconds: float, j_per_sample: float, *, pauses: bool = False) -> bool:
-        now[0], now[1], now[2] = now[0] + seconds, now[1] + 100 * seconds * j_per_sample, now[2] + round(100 * seconds)
+        now[0], now[1], now[2] = (
+            now[0] + seconds,
+            now[1] + 100 * seconds * j_per_sample,
+            now[2] + round(100 * seconds),
+        )
         return detector.drifted(Reading(now[1], now[0]), int(now[2]), 1.0, pauses=pauses)
 
     assert not detector.is_open
     assert not train(0.0, 1.0)
     assert [train(5.0, j) for j in (1.2, 1.0, 0.8, 1.05, 1.2)] == [False] * 5
     assert train(5.0, 0.85), "two in a row, whichever way"
-    detector, now = DriftDetector(5.0, 100), [0.0, 0.0, 0]
+    detector = DriftDetector(5.0, 100)
+    now = [0.0, 0.0, 0]
     train(0.0, 1.0)
     assert not train(3.0, 1.2, pauses=True)
     assert not detector.is_open
@@ -152,15 +174,22 @@ def test_a_watch_counts_stretches_in_a_row_and_goes_on_after_a_pause() -> None:
 def test_a_watch_without_energy_says_nothing() -> None:
     detector = DriftDetector(5.0, 1)
     for number in range(9):
-        assert not detector.drifted(Reading(None, 6.0 * number, "gone"), 100 * number, 1.0, pauses=False)
+        assert not detector.drifted(
+            Reading(None, 6.0 * number, "gone"), 100 * number, 1.0, pauses=False
+        )
 
 
 # --- pieces
 
 
-def measured(windows: MeasurementWindows, rates: list[float], *, step_s: float = 0.1) -> Iterator[int]:
-    """Train through so many pieces, each of which takes so many seconds per 10 samples; how many each one gave."""
-    now_s, samples = 0.0, 0
+def measured(
+    windows: MeasurementWindows, rates: list[float], *, step_s: float = 0.1
+) -> Iterator[int]:
+    """Train through so many pieces, each of which takes so many seconds per 10 samples;
+    how many each one gave.
+    """
+    now_s = 0.0
+    samples = 0
     windows.begin(Reading(0.0, 0.0), 200.0)
     while not windows.edge_due(now_s):
         now_s += step_s
@@ -168,7 +197,8 @@ def measured(windows: MeasurementWindows, rates: list[float], *, step_s: float =
     for rate in rates:
         done = False
         while not done:
-            now_s, samples = now_s + step_s * rate, samples + 10
+            now_s = now_s + step_s * rate
+            samples = samples + 10
             done = windows.edge_due(now_s)
         windows.close(Reading(200 * now_s, now_s), samples)
         yield len(windows.take(at_end=False))
@@ -176,9 +206,18 @@ def measured(windows: MeasurementWindows, rates: list[float], *, step_s: float =
 
 
 def test_after_a_change_pieces_count_once_two_agree_and_no_more_than_three_are_left_out() -> None:
-    assert list(measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [1.0, 1.01, 1.3, 1.0])) == [0, 2, 1, 1]
-    assert list(measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [2.0, 1.5, 1.0, 1.02, 1.0])) == [0, 0, 0, 2, 1]
-    assert list(measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [1.0, 2.0, 1.0, 2.0, 1.0])) == [0, 0, 0, 1, 1]
+    assert list(measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [1.0, 1.01, 1.3, 1.0])) == [
+        0,
+        2,
+        1,
+        1,
+    ]
+    assert list(
+        measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [2.0, 1.5, 1.0, 1.02, 1.0])
+    ) == [0, 0, 0, 2, 1]
+    assert list(
+        measured(MeasurementWindows(NoneDevice(), 10, 5.0, 10), [1.0, 2.0, 1.0, 2.0, 1.0])
+    ) == [0, 0, 0, 1, 1]
 
 
 def test_a_piece_waits_for_a_counter_that_has_not_ticked() -> None:
@@ -226,11 +265,14 @@ def test_gradient_accumulation_and_short_batches_do_not_bias_a_profile(kit: Kit)
     assert best[0] == best[1]
 
 
-def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_observe_says_what_the_optimum_would_have_saved(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "airflow_provider_zeus")
     kit.run(incumbent(1024), mode="observe", eta=1.0, max_epochs=60).train(loop, epochs=40)
     (said,) = re.findall(
-        r"at (\d+) W instead of 250 W these 2048000 samples would have saved (\S+) J of energy .* and (\S+) s of time",
+        r"at (\d+) W instead of 250 W these 2048000 samples would have saved (\S+) J of energy .*"
+        r" and (\S+) s of time",
         caplog.text,
     )
     limit_w, saved_j, saved_s = (float(each) for each in said)
@@ -243,9 +285,15 @@ def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest
     assert saved_s == pytest.approx(2_048_000 * (rates[250.0][1] - rates[limit_w][1]), rel=0.02)
     assert saved_j > 0 > saved_s
     notes = kit.ends()[-1].notes
-    assert (notes["optimum_w"], notes["optimum_saves_j"]) == (limit_w, pytest.approx(saved_j, rel=0.001))
-    assert notes["optimum_saves_energy"] == pytest.approx(1 - rates[limit_w][0] / rates[250.0][0], abs=0.03)
-    low, high = notes["optimum_saves_energy_low"], notes["optimum_saves_energy_high"]
+    assert (notes["optimum_w"], notes["optimum_saves_j"]) == (
+        limit_w,
+        pytest.approx(saved_j, rel=0.001),
+    )
+    assert notes["optimum_saves_energy"] == pytest.approx(
+        1 - rates[limit_w][0] / rates[250.0][0], abs=0.03
+    )
+    low = notes["optimum_saves_energy_low"]
+    high = notes["optimum_saves_energy_high"]
     assert 0 < low < 1 - rates[limit_w][0] / rates[250.0][0] < high < low + 0.1
     assert ResultLine.from_json(kit.ends()[-1].to_json()).notes == notes
     assert kit.last().power_limit_w == 250.0
@@ -257,11 +305,20 @@ def test_observe_says_what_the_optimum_would_have_saved(kit: Kit, caplog: pytest
 def test_a_saving_that_the_noise_of_the_profile_hides_is_not_clear_yet(kit: Kit) -> None:
     """Two limits whose J per sample differ by less than the scatter of their pieces."""
     noisy = {200.0: (0.97, 1.05, 0.96, 1.04), 250.0: (1.0, 1.06, 0.97, 1.03)}
-    profiler = Profiler([250.0, 200.0], (), batch_size=64, weights=Weights(1.0, 250.0), min_s=1.0, min_steps=1)
+    profiler = Profiler(
+        [250.0, 200.0], (), batch_size=64, weights=Weights(1.0, 250.0), min_s=1.0, min_steps=1
+    )
     for limit_w, rates in noisy.items():
         for j in rates:
             profiler.add(
-                ProfileSample(batch_size=64, limit_w=limit_w, samples=100, energy_j=100 * j, time_s=10.0, steps=9)
+                ProfileSample(
+                    batch_size=64,
+                    limit_w=limit_w,
+                    samples=100,
+                    energy_j=100 * j,
+                    time_s=10.0,
+                    steps=9,
+                )
             )
     limits = SimpleNamespace(found_w=250.0, can_set=True)
     sweep = Sweep(kit.gpu, limits, profiler, observe=True)  # type: ignore[arg-type]
@@ -269,25 +326,37 @@ def test_a_saving_that_the_noise_of_the_profile_hides_is_not_clear_yet(kit: Kit)
     assert saving is not None
     missed = saving.notes(1000)
     assert missed["optimum_w"] == 200.0
-    assert missed["optimum_saves_energy_low"] < 0 < missed["optimum_saves_energy"] < missed["optimum_saves_energy_high"]
+    assert (
+        missed["optimum_saves_energy_low"]
+        < 0
+        < missed["optimum_saves_energy"]
+        < missed["optimum_saves_energy_high"]
+    )
     assert "not clear yet" in saving.text(1000)
 
 
 def test_a_piece_knows_what_was_seen_of_the_cap_in_it_and_nothing_of_one_that_was_dropped(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu, now, limit_w = kit.gpu, Clocks(900.0, 1530.0, 4, 0.0), 250.0
+    gpu = kit.gpu
+    now = Clocks(900.0, 1530.0, 4, 0.0)
+    limit_w = 250.0
     monkeypatch.setattr(gpu, "clocks", lambda: now)
     monkeypatch.setattr(gpu, "limit_w", lambda: limit_w)
-    profiler = Profiler([250.0, 200.0], (), batch_size=10, weights=Weights(0.5, 250.0), min_s=5.0, min_steps=5)
+    profiler = Profiler(
+        [250.0, 200.0], (), batch_size=10, weights=Weights(0.5, 250.0), min_s=5.0, min_steps=5
+    )
     limits = SimpleNamespace(found_w=250.0, can_set=True, set_w=lambda _w: True)
     sweep = Sweep(gpu, limits, profiler, observe=False)  # type: ignore[arg-type]
     sweep.start(Reading(0.0, 0.0), 0)
     sweep.pass_edge(Reading(200.0, 1.0), 0)
-    now, limit_w = Clocks(900.0, 1530.0, 4, 1.0), 180.0  # capped all the time, and somebody has set another limit
+    # capped all the time, and somebody has set another limit
+    now = Clocks(900.0, 1530.0, 4, 1.0)
+    limit_w = 180.0
     sweep.pass_edge(Reading(400.0, 2.0), 10)
     assert sweep.measured == []
-    now, limit_w = Clocks(1380.0, 1530.0, 0, 1.0), 250.0
+    now = Clocks(1380.0, 1530.0, 0, 1.0)
+    limit_w = 250.0
     sweep.start(Reading(400.0, 2.0), 10)
     for second in (3, 4, 5):
         sweep.pass_edge(Reading(200.0 * second, float(second)), 10 * (second - 2))
@@ -301,25 +370,33 @@ def test_a_piece_knows_what_was_seen_of_the_cap_in_it_and_nothing_of_one_that_wa
         (0.0, (250, 250)),
     ],
 )
-def test_the_limit_set_is_the_best_by_the_job_s_eta(kit: Kit, eta: float, within: tuple[int, int]) -> None:
+def test_the_limit_set_is_the_best_by_the_job_s_eta(
+    kit: Kit, eta: float, within: tuple[int, int]
+) -> None:
     kit.run(incumbent(1024), eta=eta, max_epochs=60).train(loop, epochs=40)
     lowest, highest = within
     assert lowest <= kit.last().power_limit_w <= highest
 
 
-def test_the_share_of_waiting_is_said_at_the_end(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_to_try_is_said_at_the_end(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "airflow_provider_zeus")
 
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
-            run.progress.present.end_pass(0.2, 1.0)
+            for _ in range(10):
+                run.step()
+            run.progress.present.end_pass(2.0, 10.0)
             run.report(acc=float(epoch == 1))
 
-    kit.run().train(train)
-    assert caplog.text.count("20 % of the training time") == 1
+    kit.run(on=RealClock(kit)).train(train)
+    assert caplog.text.count("this training waits for its batches. Try ") == 1
     end = kit.ends()[-1]
-    assert (end.notes["data_wait"], end.notes["data_wait_s"]) == (pytest.approx(0.2), pytest.approx(0.4))
-    assert "is spent waiting for batches. Try " in end.observation.reasons[DATA_WAIT]
+    assert (end.notes["data_wait"], end.notes["data_wait_s"]) == (
+        pytest.approx(0.2),
+        pytest.approx(4.0),
+    )
+    assert "was spent waiting for batches. Try " in end.observation.reasons[DATA_WAIT]
+    assert "% of" not in caplog.text, "the run's last line says how much"
 
 
 def test_notes_that_are_no_figures_make_no_line() -> None:
@@ -354,7 +431,9 @@ def test_a_killed_run_leaves_what_it_measured_down_to_pieces_of_a_window(kit: Ki
         "PYTHONPATH": ":".join(sys.path),
     }
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", KILLED], env=environment, stdin=pipe, stdout=pipe) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED], env=environment, stdin=pipe, stdout=pipe
+    ) as process:
         assert process.stdout.readline() == b"now\n"
         process.send_signal(signal.SIGKILL)
     left = {s.limit_w: s.time_s for line in lines_of(result) for s in line.profile}
@@ -364,7 +443,7 @@ def test_a_killed_run_leaves_what_it_measured_down_to_pieces_of_a_window(kit: Ki
     deadline = time.monotonic() + 60.0
     while kit.gpu.limit_w() != 250.0 and time.monotonic() < deadline:
         time.sleep(0.02)
-    kit.run(incumbent(1024), profile=tuple(s for line in lines_of(result) for s in line.profile)).train(
-        loop, epochs=1, samples=SAMPLES // 5
-    )
+    kit.run(
+        incumbent(1024), profile=tuple(s for line in lines_of(result) for s in line.profile)
+    ).train(loop, epochs=1, samples=SAMPLES // 5)
     assert kit.profile()[0].limit_w == 150.0

@@ -1,4 +1,6 @@
-"""Just-in-time profiling of the power limit on the simulated GPU, and the limit that is given back."""
+"""Just-in-time profiling of the power limit on the simulated GPU,
+and the limit that is given back.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def limits_in_force(run: ZeusRun, seen: list[float], epochs: int) -> None:
 
 @pytest.mark.parametrize("batch_size", [256, 1024])
 @pytest.mark.parametrize("eta", [0.3, 0.5, 1.0])
-def test_limits_are_measured_coarse_to_fine_and_the_cheapest_is_set(kit: Kit, batch_size: int, eta: float) -> None:
+def test_limits_are_measured_coarse_to_fine_and_the_cheapest_is_set(
+    kit: Kit, batch_size: int, eta: float
+) -> None:
     seen: list[float] = []
     kit.run(incumbent(batch_size), eta=eta, max_epochs=60).train(limits_in_force, seen, 40)
     profile = kit.profile()  # added up in the attempt's last line: windows go on across epochs
@@ -65,7 +69,9 @@ def test_limits_are_measured_coarse_to_fine_and_the_cheapest_is_set(kit: Kit, ba
 def test_the_optimum_of_the_equations_is_found_where_it_is_clear(kit: Kit) -> None:
     gpu = kit.gpu
     true_w = min(GRID_W, key=lambda w: cost_at(gpu, 1024, w, 1.0))
-    assert true_w not in (GRID_W[0], GRID_W[-1]) or cost_at(gpu, 1024, true_w, 1.0) < cost_at(gpu, 1024, 250.0, 1.0)
+    assert true_w not in (GRID_W[0], GRID_W[-1]) or cost_at(gpu, 1024, true_w, 1.0) < cost_at(
+        gpu, 1024, 250.0, 1.0
+    )
     seen: list[float] = []
     kit.run(incumbent(1024), eta=1.0, max_epochs=60).train(limits_in_force, seen, 40)
     assert abs(seen[-1] - true_w) <= 25.0
@@ -78,8 +84,11 @@ def test_at_eta_0_nothing_below_the_highest_limit_is_tried(kit: Kit) -> None:
     assert {s.limit_w for s in kit.profile()} == {250.0}
 
 
-@pytest.mark.parametrize(("steps_per_epoch", "epochs"), [(17, 100), (5, 900)])  # 1 s and 0.3 s: settling takes 1 s
-def test_an_epoch_of_a_few_steps_still_completes_the_profile(kit: Kit, steps_per_epoch: int, epochs: int) -> None:
+# 1 s and 0.3 s: settling takes 1 s
+@pytest.mark.parametrize(("steps_per_epoch", "epochs"), [(17, 100), (5, 900)])
+def test_an_epoch_of_a_few_steps_still_completes_the_profile(
+    kit: Kit, steps_per_epoch: int, epochs: int
+) -> None:
     kit.run(max_epochs=1000).train(loop, epochs=epochs, samples=steps_per_epoch * 256)
     profile = kit.profile()
     assert {250.0, 200.0, 150.0, 100.0} < {s.limit_w for s in profile}
@@ -143,9 +152,12 @@ def best_from_the_start(kit: Kit, eta: float, profile: tuple, epochs: int) -> Ob
 
 
 @pytest.mark.parametrize("eta", [0.5, 1.0])
-def test_without_its_excess_a_run_costs_what_it_would_at_the_best_limit_throughout(kit: Kit, eta: float) -> None:
+def test_without_its_excess_a_run_costs_what_it_would_at_the_best_limit_throughout(
+    kit: Kit, eta: float
+) -> None:
     kit.run(incumbent(1024), eta=eta, max_epochs=60).train(loop, epochs=40)
-    profiled, profile = kit.last(), kit.profile()
+    profiled = kit.last()
+    profile = kit.profile()
     plain = best_from_the_start(kit, eta, profile, 40)
     assert profiled.time_s - profiled.excess_s == pytest.approx(plain.time_s, rel=0.01)
     assert profiled.energy_j - profiled.excess_j == pytest.approx(plain.energy_j, rel=0.02)
@@ -156,14 +168,19 @@ def test_without_its_excess_a_run_costs_what_it_would_at_the_best_limit_througho
 
 
 def test_energy_time_and_samples_add_up_and_a_short_last_batch_counts_as_it_is(kit: Kit) -> None:
-    began_s, began_j = kit.gpu.now_s(), kit.gpu.energy_j()
+    began_s = kit.gpu.now_s()
+    began_j = kit.gpu.energy_j()
     kit.run().train(loop, epochs=3, samples=1000)  # 256, 256, 256, 232
     observed = kit.last()
     assert (observed.samples, observed.samples_per_epoch, observed.epochs) == (3000, 1000.0, 3.0)
     assert observed.time_s == pytest.approx(kit.gpu.now_s() - began_s)
     assert observed.energy_j == pytest.approx(kit.gpu.energy_j() - began_j)
     assert (observed.rest_j, observed.rest_s) == (0.0, 0.0)
-    assert (observed.energy_source, observed.device_model, observed.max_power_w) == ("simulated", "simulated V100", 250)
+    assert (observed.energy_source, observed.device_model, observed.max_power_w) == (
+        "simulated",
+        "simulated V100",
+        250,
+    )
 
 
 def test_what_happens_beside_training_steps_is_rest(kit: Kit) -> None:
@@ -198,7 +215,9 @@ def test_power_points_tell_the_phase_and_the_limit_and_hold_all_the_energy(kit: 
     assert {p.limit_w for p in points if p.phase == "train"} == {kit.last().power_limit_w}
     spans = [b.t_s - a.t_s for a, b in zip([None, *points], points, strict=False) if a is not None]
     assert all(0.5 <= s < 2.5 for s in spans)
-    drawn_j = points[0].power_w * points[0].t_s + sum(s * p.power_w for s, p in zip(spans, points[1:], strict=True))
+    drawn_j = points[0].power_w * points[0].t_s + sum(
+        s * p.power_w for s, p in zip(spans, points[1:], strict=True)
+    )
     assert drawn_j == pytest.approx(kit.last().energy_j, rel=0.02)
 
 
@@ -212,7 +231,9 @@ def test_observe_mode_puts_the_limit_found_back_and_its_excess_is_against_that(k
     step_s, power_w = kit.gpu.load.step(kit.gpu.chip, 1024, 210.0)
     made = kit.last().samples / 1024
     assert kit.last().time_s - kit.last().excess_s == pytest.approx(made * step_s, rel=0.01)
-    assert kit.last().energy_j - kit.last().excess_j == pytest.approx(made * step_s * power_w, rel=0.03)
+    assert kit.last().energy_j - kit.last().excess_j == pytest.approx(
+        made * step_s * power_w, rel=0.03
+    )
 
 
 class _Watched(SimulatedGpu):
@@ -229,17 +250,23 @@ def test_measure_mode_never_calls_a_setter(kit: Kit, mode: str) -> None:
     assert (kit.profile(), kit.last().excess_j, kit.last().power_limit_w) == ((), 0.0, 250.0)
 
 
-def test_a_limit_that_may_not_be_set_costs_one_line_in_the_log(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_limit_that_may_not_be_set_costs_one_line_in_the_log(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     gpu = SimulatedGpu("v100", load="shufflenet", state_file=kit.tmp / "gpu", may_set_limit=False)
     run = kit.run(explore(1024, bound_epochs=9.0), incumbent(256), on=gpu, max_epochs=20)
     assert run.train(lambda run: loop(run, epochs=99 if run.attempt == 1 else 9)) == 256
-    (record,) = [r for r in caplog.records if r.levelno >= logging.WARNING and "limit" in r.getMessage()]
+    (record,) = [
+        r for r in caplog.records if r.levelno >= logging.WARNING and "limit" in r.getMessage()
+    ]
     assert "the training continues" in record.getMessage()
     assert {s.limit_w for s in kit.profile()} == {250.0}  # what needed no change was measured
     assert kit.last().energy_j > 0
 
 
-def test_a_limit_that_somebody_else_sets_while_profiling_is_left_alone_and_not_measured(kit: Kit) -> None:
+def test_a_limit_that_somebody_else_sets_while_profiling_is_left_alone_and_not_measured(
+    kit: Kit,
+) -> None:
     def train(run: ZeusRun) -> None:
         for epoch in run.epochs():
             for number in range(30):
@@ -273,7 +300,9 @@ def test_a_counter_that_is_gone_or_stands_still_ends_profiling_and_puts_the_limi
     assert seen[-1] == 250.0
     assert "gives up profiling" in caplog.text
     assert kit.last().energy_j is None
-    assert ("could not be read" if shown_j is None else "went back") in kit.last().reasons["energy_j"]
+    assert ("could not be read" if shown_j is None else "went back") in kit.last().reasons[
+        "energy_j"
+    ]
     assert {s.limit_w for s in kit.profile()} == {250.0, 200.0}
     assert kit.last().time_s > 0
 
@@ -318,7 +347,11 @@ def test_the_limit_found_is_back_after_an_error_and_after_the_loop_alone(kit: Ki
         assert kit.gpu.limit_w() < 250.0
         run.report(acc=1.0)
     assert kit.gpu.limit_w() == 250.0
-    assert [(line.kind, line.attempt) for line in kit.lines[-3:]] == [("attempt", 2), ("end", 2), ("final", 2)]
+    assert [(line.kind, line.attempt) for line in kit.lines[-3:]] == [
+        ("attempt", 2),
+        ("end", 2),
+        ("final", 2),
+    ]
     assert kit.ends()[-1].state == "converged"
 
 
@@ -369,7 +402,10 @@ def test_a_script_that_dies_before_it_trains_says_so(
     kit: Kit, script: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     result = kit.tmp / "result"
-    code = "from airflow_provider_zeus.training.run import ZeusRun; ZeusRun.from_env(); raise SystemExit(2)"
+    code = (
+        "from airflow_provider_zeus.training.run import ZeusRun; ZeusRun.from_env(); raise"
+        " SystemExit(2)"
+    )
     assert script(code, kit.plan(explore(1024), incumbent(256)), result).returncode == 2
     start, end, final = read_result(result)
     assert (start.kind, end.state, end.batch_size, final.attempt) == ("start", "failed", 1024, None)
@@ -395,8 +431,14 @@ for epoch in run.epochs():
 def test_after_sigkill_the_limit_comes_back_and_every_line_written_is_whole(kit: Kit) -> None:
     result = kit.tmp / "result"
     plan: Plan = kit.plan(incumbent(1024), heartbeat_s=0.02)
-    environment = {"ZEUS_PLAN": plan.to_json(), "ZEUS_RESULT": str(result), "PYTHONPATH": ":".join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", KILLED], env=environment, stdout=subprocess.PIPE) as process:
+    environment = {
+        "ZEUS_PLAN": plan.to_json(),
+        "ZEUS_RESULT": str(result),
+        "PYTHONPATH": ":".join(sys.path),
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED], env=environment, stdout=subprocess.PIPE
+    ) as process:
         assert float(process.stdout.readline()) < 250.0
         while result.read_bytes().count(b"\n") < 20:
             assert process.poll() is None
@@ -413,7 +455,9 @@ def test_after_sigkill_the_limit_comes_back_and_every_line_written_is_whole(kit:
     assert not list(Path(kit.tmp).glob("limit-*"))
 
 
-def test_in_a_loop_of_steps_the_first_one_began_with_the_epoch(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_loop_of_steps_the_first_one_began_with_the_epoch(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now_s = 0.0
     monkeypatch.setattr(NoneDevice, "now_s", lambda self: now_s)
 

@@ -1,4 +1,6 @@
-"""Several processes that train together, here as threads: what they agree on, and which mistakes are refused."""
+"""Several processes that train together, here as threads: what they agree on,
+and which mistakes are refused.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class TestFromTheEnvironment:
 
     def test_hosts_and_who_measures_them(self) -> None:
         assert [Ranks(r, 8, r % 4, 4).measures for r in range(8)] == [True, False, False, False] * 2
-        assert [Ranks(0, size, 0, local).hosts for size, local in ((8, 4), (8, 8), (6, 4), (1, 1))] == [2, 1, 2, 1]
+        assert [
+            Ranks(0, size, 0, local).hosts for size, local in ((8, 4), (8, 8), (6, 4), (1, 1))
+        ] == [2, 1, 2, 1]
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -64,7 +68,9 @@ class TestFromTheEnvironment:
 
 
 class AllReduce:
-    """A stand-in for the process group: each process waits for all rows, or for the end of another process."""
+    """A stand-in for the process group: each process waits for all rows,
+    or for the end of another process.
+    """
 
     def __init__(self, size: int) -> None:
         self._size, self._changed, self.gone = size, threading.Condition(), False
@@ -77,7 +83,9 @@ class AllReduce:
     def exchange(self, rank: int, row: list[float | None]) -> list[list[float | None]]:
         with self._changed:
             rows = self._rows[-1]
-            rows[rank] = [None if figure is None or math.isnan(figure) else float(figure) for figure in row]
+            rows[rank] = [
+                None if figure is None or math.isnan(figure) else float(figure) for figure in row
+            ]
             if len(rows) == self._size:
                 self._rows.append({})
                 self._changed.notify_all()
@@ -103,7 +111,9 @@ class Thread(Ranks):
 
 
 class Together:
-    """Runs a function as two processes of one host would; ``lines`` is what was written, by whichever rank."""
+    """Runs a function as two processes of one host would; ``lines`` is what was written,
+    by whichever rank.
+    """
 
     def __init__(self, kit: Kit) -> None:
         self.kit, self.group = kit, AllReduce(2)
@@ -112,13 +122,22 @@ class Together:
         self.runs: dict[int, ZeusRun] = {}
 
     def train(
-        self, fn: Callable[[ZeusRun], Any], *attempts: PlannedAttempt, local_size: int = 2, **changes: Any
+        self,
+        fn: Callable[[ZeusRun], Any],
+        *attempts: PlannedAttempt,
+        local_size: int = 2,
+        **changes: Any,
     ) -> list[Any]:
         plans = [
-            self.kit.plan(*attempts, **{"state_dir": str(self.kit.tmp / str(rank // local_size)), **changes})
+            self.kit.plan(
+                *attempts, **{"state_dir": str(self.kit.tmp / str(rank // local_size)), **changes}
+            )
             for rank in (0, 1)
         ]
-        threads = [threading.Thread(target=self._one, args=(rank, plans[rank], fn, local_size)) for rank in (0, 1)]
+        threads = [
+            threading.Thread(target=self._one, args=(rank, plans[rank], fn, local_size))
+            for rank in (0, 1)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -129,7 +148,9 @@ class Together:
     def _one(self, rank: int, plan: Any, fn: Callable[[ZeusRun], Any], local_size: int) -> None:
         ranks = Thread(rank, 2, rank % local_size, local_size, group=self.group)
         try:
-            run = self.runs[rank] = ZeusRun.from_plan(plan, sink=self.written[rank].append, ranks=ranks)
+            run = self.runs[rank] = ZeusRun.from_plan(
+                plan, sink=self.written[rank].append, ranks=ranks
+            )
             self.outcomes[rank] = run.train(fn)
         except BaseException as error:
             self.outcomes[rank] = error
@@ -172,7 +193,9 @@ def reach(epochs: int, *, on: tuple[int, ...] = (0, 1)) -> Callable[[ZeusRun], A
 
 class TestAgreement:
     @pytest.mark.parametrize("on", [(0, 1), (0,)], ids=["all report", "rank 0 reports"])
-    def test_all_leave_the_loop_in_the_same_epoch(self, together: Together, on: tuple[int, ...]) -> None:
+    def test_all_leave_the_loop_in_the_same_epoch(
+        self, together: Together, on: tuple[int, ...]
+    ) -> None:
         assert together.train(reach(3, on=on)) == [(256, 128, [0, 1, 2])] * 2
         assert together.ends() == [(256, State.CONVERGED)]
         assert together.group.count == 4, "one exchange as each epoch begins, and one at the end"
@@ -187,14 +210,18 @@ class TestAgreement:
         assert together.train(train) == [2, 2]
         assert together.last().metric == pytest.approx(0.9)
 
-    def test_an_attempt_is_given_up_by_all_and_the_next_one_follows(self, together: Together) -> None:
+    def test_an_attempt_is_given_up_by_all_and_the_next_one_follows(
+        self, together: Together
+    ) -> None:
         attempts = (explore(1024, bound_epochs=2.0), incumbent(256))
         assert together.train(reach(4), *attempts) == [(256, 128, [0, 1, 2, 3])] * 2
         assert together.ends() == [(1024, State.GIVEN_UP), (256, State.CONVERGED)]
         assert [run.progress.killed for run in together.runs.values()] == [None, None]
 
     @pytest.mark.parametrize("bound", [{"bound_cost": 15_000.0}, {"max_epoch_cost": 1.0}])
-    def test_bounds_in_cost_hold_at_ends_of_epochs(self, together: Together, bound: dict[str, float]) -> None:
+    def test_bounds_in_cost_hold_at_ends_of_epochs(
+        self, together: Together, bound: dict[str, float]
+    ) -> None:
         together.train(reach(9), explore(1024, **bound), incumbent(256), mode="measure")
         assert together.ends()[0] == (1024, State.GIVEN_UP)
         end = next(line for line in together.written[0] if line.kind == "end")
@@ -218,10 +245,14 @@ class TestAgreement:
 
         outcomes = together.train(train, explore(1024), incumbent(256))
         assert [type(outcome) for outcome in outcomes] == [JobSpecError] * 2
-        assert all("batch size 512 leaves no batch of 150 samples" in str(outcome) for outcome in outcomes)
+        assert all(
+            "batch size 512 leaves no batch of 150 samples" in str(outcome) for outcome in outcomes
+        )
         assert together.ends() == [(1024, State.FAILED)]
 
-    def test_a_loop_after_one_that_has_ended_by_itself_is_an_error(self, together: Together) -> None:
+    def test_a_loop_after_one_that_has_ended_by_itself_is_an_error(
+        self, together: Together
+    ) -> None:
         outcomes = together.train(lambda run: [reach(2)(run) for _ in range(2)])
         assert [type(outcome) for outcome in outcomes] == [ReportError] * 2
         assert together.ends() == [(256, State.FAILED)]
@@ -270,7 +301,9 @@ class TestAgreement:
 
         def one(rank: int) -> None:
             run = ZeusRun.from_plan(
-                kit.plan(), sink=together.written[rank].append, ranks=Thread(rank, 2, rank, 2, group=together.group)
+                kit.plan(),
+                sink=together.written[rank].append,
+                ranks=Thread(rank, 2, rank, 2, group=together.group),
             )
             done[rank] = []
             for epoch in run.epochs():
@@ -326,7 +359,9 @@ class TestSums:
         assert seen.energy_j
         assert together.ends() == [(256, State.FAILED)]
 
-    def test_across_hosts_a_first_epoch_that_dies_has_no_energy_and_says_why(self, together: Together) -> None:
+    def test_across_hosts_a_first_epoch_that_dies_has_no_energy_and_says_why(
+        self, together: Together
+    ) -> None:
         def train(run: ZeusRun) -> None:
             for _ in run.epochs():
                 share(run)
@@ -336,7 +371,9 @@ class TestSums:
         assert together.last().energy_j is None
         assert "other hosts" in together.last().reasons["energy_j"]
 
-    def test_across_hosts_no_limit_is_set(self, together: Together, caplog: pytest.LogCaptureFixture) -> None:
+    def test_across_hosts_no_limit_is_set(
+        self, together: Together, caplog: pytest.LogCaptureFixture
+    ) -> None:
         together.train(reach(2), local_size=1)
         assert [run.progress.limits for run in together.runs.values()] == [None, None]
         assert "on 2 hosts" in caplog.text
@@ -349,7 +386,14 @@ REPORT = RankReport(*[0.0] * len(RankReport._fields))
 
 
 def report(**figures: float | None) -> RankReport:
-    known = {"measures": 1.0, "source": 1.0, "devices": 4.0, "max_power_w": 1000.0, "epochs": 2.0, "samples": 10.0}
+    known = {
+        "measures": 1.0,
+        "source": 1.0,
+        "devices": 4.0,
+        "max_power_w": 1000.0,
+        "epochs": 2.0,
+        "samples": 10.0,
+    }
     return REPORT._replace(**{**known, "energy_j": 100.0, "time_s": 10.0, "rest_s": 1.0, **figures})
 
 
@@ -361,7 +405,11 @@ class TestGathered:
         idle = report(measures=0.0, source=0.0, energy_j=None, time_s=13.0, rest_s=2.0)
         seen = gathered(self.OWN, [report(rest_j=10.0), idle, other])
         assert (seen.energy_j, seen.rest_j, seen.time_s, seen.rest_s) == (150.0, 15.0, 13.0, 2.0)
-        assert (seen.device_count, seen.max_power_w, seen.energy_source) == (8, 2000.0, "nvml_counter")
+        assert (seen.device_count, seen.max_power_w, seen.energy_source) == (
+            8,
+            2000.0,
+            "nvml_counter",
+        )
         assert seen.device_model == "V100"
 
     def test_a_host_that_does_not_tell_makes_it_unknown(self) -> None:
@@ -401,7 +449,9 @@ class TestMistakes:
         assert together.ends() == [(256, State.EXHAUSTED)]
         assert together.last().epochs == 2
 
-    def test_a_model_is_kept_where_another_process_is_gone_once_the_function_returned(self, together: Together) -> None:
+    def test_a_model_is_kept_where_another_process_is_gone_once_the_function_returned(
+        self, together: Together
+    ) -> None:
         def train(run: ZeusRun) -> str:
             for epoch in run.epochs():
                 share(run)
@@ -428,7 +478,9 @@ class TestMistakes:
             next(epochs)
 
         outcomes = together.train(train)
-        assert all("(attempt, epochs done) = [(1, 1), (1, 2)]" in str(outcome) for outcome in outcomes)
+        assert all(
+            "(attempt, epochs done) = [(1, 1), (1, 2)]" in str(outcome) for outcome in outcomes
+        )
 
     def test_an_epoch_without_a_report_of_rank_0(self, together: Together) -> None:
         outcomes = together.train(reach(3, on=(1,)))
@@ -477,11 +529,17 @@ class TestLoader:
         torch = pytest.importorskip("torch")
         run = kit.rank(1)
         loader = run.data_loader(torch.utils.data.TensorDataset(torch.arange(600)), shuffle=True)
-        passes = [[x for (batch,) in loader.loader for x in batch.tolist()] for _ in range(2) if iter(loader)]
+        passes = [
+            [x for (batch,) in loader.loader for x in batch.tolist()]
+            for _ in range(2)
+            if iter(loader)
+        ]
         assert sorted(passes[0]) != sorted(passes[1])
         assert len(passes[0]) == 300
 
-    def test_what_only_iterates_divides_itself(self, kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+    def test_what_only_iterates_divides_itself(
+        self, kit: Kit, caplog: pytest.LogCaptureFixture
+    ) -> None:
         torch = pytest.importorskip("torch")
 
         class Mine(torch.utils.data.IterableDataset):
@@ -489,8 +547,14 @@ class TestLoader:
                 return iter(range(10))
 
         run = kit.rank(0)
-        assert [len(batch) for _ in range(2) for batch in run.data_loader(Mine()).loader] == [10, 10]
-        assert caplog.text.count("each of 2 processes goes over all of the iterable data set, unless") == 1
+        assert [len(batch) for _ in range(2) for batch in run.data_loader(Mine()).loader] == [
+            10,
+            10,
+        ]
+        assert (
+            caplog.text.count("each of 2 processes goes over all of the iterable data set, unless")
+            == 1
+        )
         caplog.clear()
         kit.run().data_loader(Mine())
         assert not caplog.text, "one process alone"
@@ -510,7 +574,9 @@ class TestLoader:
     def test_a_loader_whose_batches_are_divided_is_not_warned_about(
         self, kit: Kit, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """As Accelerate divides them: by a sampler of batches, around the one of all of the data."""
+        """As Accelerate divides them: by a sampler of batches,
+        around the one of all of the data.
+        """
         torch = pytest.importorskip("torch")
         data = torch.utils.data.TensorDataset(torch.arange(512))
 

@@ -1,4 +1,6 @@
-"""A training that goes on from a checkpoint does not count as trained in the epochs that were left."""
+"""A training that goes on from a checkpoint does not count as trained in the epochs that were
+left.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_each_attempt_says_it_for_itself(kit: Kit) -> None:
 
 
 def too_good(caplog: pytest.LogCaptureFixture) -> bool:
-    return any(r.levelno == logging.WARNING and "attempt_dir" in r.getMessage() for r in caplog.records)
+    return any(
+        r.levelno == logging.WARNING and "attempt_dir" in r.getMessage() for r in caplog.records
+    )
 
 
 @pytest.mark.parametrize(("first", "said"), [(1, True), (3, False)])
@@ -76,8 +80,12 @@ def test_a_target_reached_at_once_after_a_long_attempt_is_warned_about(
     assert too_good(caplog) is said
 
 
-def test_only_an_attempt_of_its_size_or_the_last_one_gets_the_checkpoint_of_an_earlier_try(kit: Kit) -> None:
-    held = Checkpoint(path="/c", epochs=3, batch_size=256, key=TrialKey("ti-0"), observation=Observation())
+def test_only_an_attempt_of_its_size_or_the_last_one_gets_the_checkpoint_of_an_earlier_try(
+    kit: Kit,
+) -> None:
+    held = Checkpoint(
+        path="/c", epochs=3, batch_size=256, key=TrialKey("ti-0"), observation=Observation()
+    )
     seen: list[tuple[int, bool]] = []
 
     def train(run: ZeusRun) -> int:
@@ -92,7 +100,11 @@ def test_only_an_attempt_of_its_size_or_the_last_one_gets_the_checkpoint_of_an_e
 
 @pytest.mark.parametrize(
     ("metric", "target", "state"),
-    [(0.5, "acc >= 0.9", State.EXHAUSTED), (0.95, "acc >= 0.9", State.CONVERGED), (0.5, "acc >= runtime", "converged")],
+    [
+        (0.5, "acc >= 0.9", State.EXHAUSTED),
+        (0.95, "acc >= 0.9", State.CONVERGED),
+        (0.5, "acc >= runtime", "converged"),
+    ],
 )
 def test_a_retry_goes_on_from_a_checkpoint_that_is_complete_and_trains_nothing(
     kit: Kit, metric: float, target: str, state: str
@@ -138,7 +150,13 @@ def test_of_a_complete_checkpoint_that_a_retry_found_itself_no_metric_is_known(k
 def test_each_process_of_a_retry_takes_a_complete_checkpoint(
     kit: Kit, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
-    environ = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "ZEUS_TRY": "2"}
+    environ = {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "2",
+        "ZEUS_TRY": "2",
+    }
     for name, value in {**environ, "ZEUS_PLAN": kit.plan().to_json()}.items():
         monkeypatch.setenv(name, value)
     run = ZeusRun.from_env()
@@ -147,8 +165,12 @@ def test_each_process_of_a_retry_takes_a_complete_checkpoint(
     assert run.progress.present.complete
 
 
-def test_a_start_does_not_go_on_from_the_checkpoint_of_the_start_that_failed_before_it(kit: Kit) -> None:
-    """Neither in the try that follows, nor in its retry, which trains another start alone: both have one batch size."""
+def test_a_start_does_not_go_on_from_the_checkpoint_of_the_start_that_failed_before_it(
+    kit: Kit,
+) -> None:
+    """Neither in the try that follows, nor in its retry, which trains another start alone:
+    both have one batch size.
+    """
     kept: list[Checkpoint] = []
     seen: list[tuple[str, str | None]] = []
 
@@ -161,16 +183,25 @@ def test_a_start_does_not_go_on_from_the_checkpoint_of_the_start_that_failed_bef
             if run.planned_start == "warm":
                 raise ArithmeticError("the weights are not finite")
 
-    warm, cold = replace(incumbent(256), start=Start.WARM, bound_cost=1e9), replace(incumbent(256), start=Start.COLD)
+    warm = replace(incumbent(256), start=Start.WARM, bound_cost=1e9)
+    cold = replace(incumbent(256), start=Start.COLD)
     for attempts in ((warm, cold), (warm, cold), (cold,)):
         run = kit.run(*attempts, starts=["cold", "warm"], policy="knowledge_gradient")
         run.checkpoints = Checkpoints(kept[0] if kept else None, kept.append)
         run.train(train)
     assert [held.start for held in kept] == ["warm", "cold", "warm", "cold", "cold"]
-    assert seen == [("warm", None), ("cold", None), ("warm", "/warm"), ("cold", None), ("cold", None)]
+    assert seen == [
+        ("warm", None),
+        ("cold", None),
+        ("warm", "/warm"),
+        ("cold", None),
+        ("cold", None),
+    ]
 
 
-def test_a_checkpoint_that_cannot_be_kept_fails_no_training(kit: Kit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_that_cannot_be_kept_fails_no_training(
+    kit: Kit, caplog: pytest.LogCaptureFixture
+) -> None:
     def full(checkpoint: Checkpoint) -> None:
         raise ConnectionError("the api-server is gone")
 

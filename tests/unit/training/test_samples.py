@@ -11,7 +11,8 @@ import torch
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
 
-from airflow_provider_zeus.training.samples import BatchCount, samples_in
+from airflow_provider_zeus.training.drawn_batches import BatchCount
+from airflow_provider_zeus.training.samples import samples_in
 from tests.unit.training.conftest import Kit
 
 
@@ -26,7 +27,13 @@ from tests.unit.training.conftest import Kit
         (["a", "bc", "def"], 3),
         ([[torch.zeros(9), torch.zeros(9)], torch.zeros(9)], 9),
         ([1, 2, 3, 4], 4),
-        ({"inputs": {"ids": torch.zeros(8, 10), "mask": torch.zeros(8, 10)}, "labels": torch.zeros(8)}, 8),
+        (
+            {
+                "inputs": {"ids": torch.zeros(8, 10), "mask": torch.zeros(8, 10)},
+                "labels": torch.zeros(8),
+            },
+            8,
+        ),
         ([{"x": torch.zeros(7), "y": 1}] * 32, 32),
         ([(torch.zeros(5), 1)] * 32, 32),
         (tuple(zip(*[(torch.zeros(3, 8, 8), {"boxes": torch.zeros(2, 4)})] * 32, strict=True)), 32),
@@ -82,7 +89,11 @@ COLLATE: dict[str, Callable[[list[Any]], Any]] = {
 LOADERS: dict[str, tuple[Any, dict[str, Any], list[int]]] = {
     "data set": (Sequences(), {"batch_size": 32, "shuffle": True}, [32, 32, 32, 4]),
     "drop_last": (Sequences(), {"batch_size": 32, "drop_last": True}, [32, 32, 32]),
-    "batch sampler": (Sequences(), {"batch_sampler": BatchSampler(range(70), 32, drop_last=False)}, [32, 32, 6]),
+    "batch sampler": (
+        Sequences(),
+        {"batch_sampler": BatchSampler(range(70), 32, drop_last=False)},
+        [32, 32, 6],
+    ),
     "part": (Sequences(), {"batch_size": 32, "sampler": RandomSampler(range(40))}, [32, 8]),
     "own batches": (Sequences(), {"batch_sampler": Indices()}, [32, 32]),
     "stream": (Stream(), {"batch_size": 32, "drop_last": True}, [32, 32, 32]),
@@ -107,15 +118,22 @@ def test_what_is_no_torch_loader_has_the_size_that_is_given() -> None:
 
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("even", [False, True])
-def test_the_share_of_each_process_that_accelerate_makes_counts(kit: Kit, split: bool, even: bool) -> None:
+def test_the_share_of_each_process_that_accelerate_makes_counts(
+    kit: Kit, split: bool, even: bool
+) -> None:
     """With ``split_batches`` the loader is built with the batch size of all processes."""
     parts = pytest.importorskip("accelerate.data_loader")
     for rank in (0, 1):
         run = kit.rank(rank)
-        whole = BatchSampler(range(600), run.batch_size if split else run.local_batch_size, drop_last=False)
+        whole = BatchSampler(
+            range(600), run.batch_size if split else run.local_batch_size, drop_last=False
+        )
         mine = parts.BatchSamplerShard(whole, 2, rank, split_batches=split, even_batches=even)
         told: list[int] = []
         run.progress.step = told.append  # type: ignore[method-assign, assignment]
-        sizes = [len(batch) for batch in run.data_loader(parts.DataLoaderShard(range(600), batch_sampler=mine))]
+        sizes = [
+            len(batch)
+            for batch in run.data_loader(parts.DataLoaderShard(range(600), batch_sampler=mine))
+        ]
         assert told == sizes
         assert sizes[0] == 128

@@ -1,4 +1,6 @@
-"""``run.start()``: a model starts cold, warm or shrunk; what does not fit starts cold, with the reason."""
+"""``run.start()``: a model starts cold, warm or shrunk; what does not fit starts cold,
+with the reason.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def weights(model: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("start", ALL)
 def test_a_torch_model_takes_its_planned_start(kit: Kit, start: str) -> None:
-    old, fresh = weights(net(1)), weights(net(2))
+    old = weights(net(1))
+    fresh = weights(net(2))
     model = net(2)
 
     def train(run: ZeusRun) -> int:
@@ -88,7 +91,8 @@ def test_tied_weights_are_shrunk_once_and_frozen_ones_are_kept() -> None:
             self.out.weight = self.inner.weight
             self.frozen = torch.nn.Linear(2, 2).requires_grad_(False)
 
-    old, model = Tied(), Tied()
+    old = Tied()
+    model = Tied()
     before = model.out.weight.detach().clone()
     assert starts.start(model, old, Start.SHRUNK) is None, "a module tells its own state"
     assert torch.allclose(model.out.weight, 0.5 * old.out.weight + 0.1 * before)
@@ -147,7 +151,11 @@ Sharded.__name__ = "FullyShardedDataParallel"
         (object(), {}, "neither a torch module nor a dict"),
         ({"w": np.ones(3)}, {"w": np.ones(2)}, "w has the shape"),
         ({"w": np.ones(3)}, {"v": np.ones(3)}, "w is not in the earlier model"),
-        ({"w": np.ones(3)}, {"w": np.array([1, np.inf, 0])}, "w of the earlier model is not finite"),
+        (
+            {"w": np.ones(3)},
+            {"w": np.array([1, np.inf, 0])},
+            "w of the earlier model is not finite",
+        ),
         ({"w": [1.0]}, {"w": [1.0]}, "w is a list"),
     ],
 )
@@ -171,14 +179,19 @@ def test_a_module_that_refuses_its_state_is_as_it_was() -> None:
             if self.weight.sum() == 6:
                 raise RuntimeError("not this one")
 
-    model, state = Odd(2, 3), {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
+    model = Odd(2, 3)
+    state = {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
     before = weights(model)
     assert "not this one" in (starts.start(model, state, Start.WARM) or "")
     assert torch.equal(model.weight, before["weight"])
 
 
 def test_a_dict_of_arrays_gets_new_entries_and_the_state_stays() -> None:
-    old = {"a": {"w": np.full(3, 2.0), "n": np.array([7])}, "b": np.array([True, False]), "c": np.float32(4.0)}
+    old = {
+        "a": {"w": np.full(3, 2.0), "n": np.array([7])},
+        "b": np.array([True, False]),
+        "c": np.float32(4.0),
+    }
     model: dict[str, Any] = {
         "a": {"w": np.full(3, 1.0, np.float32), "n": np.array([1])},
         "b": np.array([True, True]),
@@ -186,7 +199,11 @@ def test_a_dict_of_arrays_gets_new_entries_and_the_state_stays() -> None:
     }
     assert starts.start(model, old, Start.SHRUNK) is None
     assert model["a"]["w"].tolist() == pytest.approx([1.1] * 3)
-    assert (model["a"]["w"].dtype, model["a"]["n"].tolist(), model["b"].tolist()) == (np.float32, [7], [True, False])
+    assert (model["a"]["w"].dtype, model["a"]["n"].tolist(), model["b"].tolist()) == (
+        np.float32,
+        [7],
+        [True, False],
+    )
     assert float(model["c"]) == pytest.approx(2.2)
     model["a"]["w"][:] = 0.0
     assert starts.start(model, old, Start.WARM) is None
@@ -274,7 +291,9 @@ def test_still_good_keeps_the_metric_of_the_earlier_model_also_below_the_target(
         ("train.py", '{"acc": 0.95, "start": "shrunk", "served": 0.5}', "shrunk", True),
     ],
 )
-def test_a_command_tells_its_start(kit: Kit, tmp_path: Path, text: str, line: str, start: str, is_seen: bool) -> None:
+def test_a_command_tells_its_start(
+    kit: Kit, tmp_path: Path, text: str, line: str, start: str, is_seen: bool
+) -> None:
     job = kit.plan(starts=ALL).job
     _, _, seen = outcome_of(job, line, Observation())
     seen = seen_to_use(seen, planned("warm"), ["bash", "-c", text], str(tmp_path))
@@ -284,6 +303,9 @@ def test_a_command_tells_its_start(kit: Kit, tmp_path: Path, text: str, line: st
 
 
 def test_starts_imports_no_framework() -> None:
-    code = "import sys, airflow_provider_zeus.training.starts; print({'torch', 'numpy', 'jax'} & set(sys.modules))"
+    code = (
+        "import sys, airflow_provider_zeus.training.starts; print({'torch', 'numpy', 'jax'} &"
+        " set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

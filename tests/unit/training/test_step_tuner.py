@@ -1,4 +1,7 @@
-"""Power limits tuned by the steps that torch tells, of trainings that know nothing of it. Real torch, simulated GPU."""
+"""Power limits tuned by the steps that torch tells, of trainings that know nothing of it.
+
+Real torch, simulated GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import UNCAPPED, Observation, Phase, PlannedAttempt, ProfileSample, summed
+from airflow_provider_zeus.model.trial import (
+    UNCAPPED,
+    Observation,
+    Phase,
+    PlannedAttempt,
+    ProfileSample,
+    summed,
+)
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock, held_here
 from airflow_provider_zeus.power.nvml import library
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
@@ -38,7 +48,15 @@ def plan(profile: tuple[ProfileSample, ...] = (), **changes: Any) -> Plan:
     fields = {"eta": 1.0, "power_limits_w": LIMITS_W, "profile_s": 0.5} | changes
     planned = PlannedAttempt(batch_size=None, phase=Phase.MEASURED, why="")
     spec = ZeusJob(**fields).to_dict()
-    return Plan(job_id="d.t", ti_id="ti", number=1, first_attempt=1, spec=spec, attempts=(planned,), profile=profile)
+    return Plan(
+        job_id="d.t",
+        ti_id="ti",
+        number=1,
+        first_attempt=1,
+        spec=spec,
+        attempts=(planned,),
+        profile=profile,
+    )
 
 
 @pytest.fixture
@@ -51,7 +69,7 @@ def tuned(tmp_path: Path, gpu: SimulatedGpu) -> Iterator[Callable[..., StepTuner
     made: list[StepTuner] = []
 
     def make(with_plan: Plan | None = None) -> StepTuner:
-        made.append(StepTuner(with_plan or plan(), str(tmp_path), gpu))
+        made.append(StepTuner(replace(with_plan or plan(), state_dir=str(tmp_path)), gpu))
         made[-1].look()
         return made[-1]
 
@@ -130,8 +148,11 @@ def test_the_optimizer_that_steps_most_leads(tuned: Callable[..., StepTuner]) ->
     assert (seen.step_kind, seen.samples) == (step_kind(often), 60 - LEAD_STEPS)
 
 
-def test_accumulated_gradients_count_as_the_step_that_they_end_in(tuned: Callable[..., StepTuner]) -> None:
-    tuner, model = tuned(), torch.nn.Linear(4, 1)
+def test_accumulated_gradients_count_as_the_step_that_they_end_in(
+    tuned: Callable[..., StepTuner],
+) -> None:
+    tuner = tuned()
+    model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for i in range(80):
         model(torch.ones(2, 4)).sum().backward()
@@ -141,14 +162,17 @@ def test_accumulated_gradients_count_as_the_step_that_they_end_in(tuned: Callabl
     assert tuner.observed(Observation()).samples == 20 - LEAD_STEPS
 
 
-def test_a_window_that_a_pause_breaks_is_dropped(tuned: Callable[..., StepTuner], gpu: SimulatedGpu) -> None:
+def test_a_window_that_a_pause_breaks_is_dropped(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu
+) -> None:
     tuner, (_, step) = tuned(), training()
     for i in range(600):
         step()
         if i % 40 == 39:
             for _ in range(30):
                 gpu.on_step(256)  # validation: the GPU works, and no optimizer steps
-    profile, full = kept(tuner), 0.0
+    profile = kept(tuner)
+    full = 0.0
     tuner.close()
     alone, (_, step) = tuned(), training()
     for _ in range(600):
@@ -156,7 +180,9 @@ def test_a_window_that_a_pause_breaks_is_dropped(tuned: Callable[..., StepTuner]
     for with_pauses, without in zip(profile, kept(alone), strict=False):
         if with_pauses.limit_w == without.limit_w:
             full += 1
-            assert with_pauses.time_s / with_pauses.samples == pytest.approx(without.time_s / without.samples, rel=0.05)
+            assert with_pauses.time_s / with_pauses.samples == pytest.approx(
+                without.time_s / without.samples, rel=0.05
+            )
     assert full
 
 
@@ -176,7 +202,8 @@ def test_where_limits_cannot_be_told_apart_none_is_chosen(
 def test_where_no_limit_binds_the_walk_ends_with_its_first_window(
     tuned: Callable[..., StepTuner], gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 32)  # a load that draws less than any limit
+    # a load that draws less than any limit
+    monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 32)
     caplog.set_level("INFO")
     tuner, (_, step) = tuned(plan(eta=0.5, profile_s=5.0)), training()
     for _ in range(2500):
@@ -228,7 +255,9 @@ def test_what_fails_in_here_fails_no_training(
     assert (seen.samples, seen.step_kind) == (None, None), "the steps from there on are not known"
 
 
-def test_steps_of_another_framework_are_told_by_the_handle(tuned: Callable[..., StepTuner], gpu: SimulatedGpu) -> None:
+def test_steps_of_another_framework_are_told_by_the_handle(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu
+) -> None:
     tuner = tuned()
     run = StepHandle(tuner)
     for _ in range(600):
@@ -258,7 +287,7 @@ def test_a_gpu_that_another_training_uses_gets_no_limit_and_nobody_waits(
     try:
         while not (tmp_path / "held").exists():
             pass
-        tuner = StepTuner(plan_of_gpu, str(tmp_path))
+        tuner = StepTuner(replace(plan_of_gpu, state_dir=str(tmp_path)))
         tuner.look()
         _, step = training()
         for _ in range(40):
@@ -276,7 +305,8 @@ def test_folds_of_one_model_go_on_and_each_model_keeps_its_profile_and_steps(
     tuned: Callable[..., StepTuner], gpu: SimulatedGpu
 ) -> None:
     tuner = tuned()
-    for _ in range(4):  # a cross validation: each optimizer is gone when the next one, often in its place, is made
+    # a cross validation: each optimizer is gone when the next one, often in its place, is made
+    for _ in range(4):
         _, step = training()
         for _ in range(160):
             step()
@@ -286,16 +316,21 @@ def test_folds_of_one_model_go_on_and_each_model_keeps_its_profile_and_steps(
     small, (other, step) = first.step_kind, training(width=8)
     for _ in range(400):
         step()
-    seen, profile = tuner.observed(Observation()), kept(tuner)
+    seen = tuner.observed(Observation())
+    profile = kept(tuner)
     assert {s.batch_size for s in profile} == {small, step_kind(other)}, "nothing measured is lost"
-    assert (seen.step_kind, seen.samples) == (small, first.samples), "that of the model that stepped most"
+    assert (seen.step_kind, seen.samples) == (small, first.samples), (
+        "that of the model that stepped most"
+    )
     assert seen.excess_j is not None
     assert first.excess_j is not None
     assert seen.excess_j > first.excess_j, "profiling the second model was paid for too"
     assert tuner.observed(Observation()).excess_j == seen.excess_j
 
 
-def test_a_beat_at_any_moment_of_a_change_counts_a_model_once(tuned: Callable[..., StepTuner]) -> None:
+def test_a_beat_at_any_moment_of_a_change_counts_a_model_once(
+    tuned: Callable[..., StepTuner],
+) -> None:
     tuner, (_, step), (_, other) = tuned(), training(), training(width=16)
     seen: list[int | None] = []
 
@@ -318,7 +353,9 @@ def test_a_beat_at_any_moment_of_a_change_counts_a_model_once(tuned: Callable[..
     assert set(seen) == {32}
 
 
-def test_optimizers_that_take_turns_in_phases_get_one_leader(tuned: Callable[..., StepTuner]) -> None:
+def test_optimizers_that_take_turns_in_phases_get_one_leader(
+    tuned: Callable[..., StepTuner],
+) -> None:
     tuner, (critic, step_critic), (_, step_generator) = tuned(), training(width=16), training()
     for _ in range(60):
         for step in (step_critic, step_generator):
@@ -350,7 +387,10 @@ def test_a_driver_that_hangs_in_a_step_holds_no_training(
     plan_of_gpu: Plan, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     monkeypatch.setattr(library, "RETURNS_S", 0.1)
-    tuner, (_, step) = StepTuner(replace(plan_of_gpu, power_read_only=True), str(tmp_path)), training()
+    tuner, (_, step) = (
+        StepTuner(replace(plan_of_gpu, power_read_only=True, state_dir=str(tmp_path))),
+        training(),
+    )
     if when == "in a window":
         for _ in range(LEAD_STEPS):
             step()
@@ -371,17 +411,20 @@ def test_a_driver_that_hangs_in_a_step_holds_no_training(
 
 KILLED = """
 import sys, time
+from dataclasses import replace
 from pathlib import Path
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.step_tuner import StepTuner
-tuner = StepTuner(Plan.read(Path(sys.argv[1])), sys.argv[2])
+tuner = StepTuner(replace(Plan.read(Path(sys.argv[1])), state_dir=sys.argv[2]))
 while True:
     time.sleep(0.001)
     tuner.step()
 """
 
 
-def test_a_training_that_is_killed_gives_the_limit_back(plan_of_gpu: Plan, nvml: FakeNvml, tmp_path: Path) -> None:
+def test_a_training_that_is_killed_gives_the_limit_back(
+    plan_of_gpu: Plan, nvml: FakeNvml, tmp_path: Path
+) -> None:
     spec = {
         **plan_of_gpu.spec,
         "profile_s": 5.0,
@@ -402,19 +445,23 @@ def test_a_short_gap_as_on_a_busy_host_breaks_no_window(
     tuned: Callable[..., StepTuner], gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 2)  # 40 ms
-    tuner, optimizer = tuned(plan(profile_s=20.0, power_limits_w=[250.0, 100.0])), training()[0]
+    tuner = tuned(plan(profile_s=20.0, power_limits_w=[250.0, 100.0]))
+    optimizer = training()[0]
     for i in range(2000):
         tuner.step(optimizer)
         if i % 20 == 0:
             for _ in range(5):  # the host does something else for 0.2 s
                 gpu.on_step(2)
-    assert {sample.limit_w for sample in kept(tuner)} == {250.0}, "a whole window, and no limit holds these steps back"
+    assert {sample.limit_w for sample in kept(tuner)} == {250.0}, (
+        "a whole window, and no limit holds these steps back"
+    )
 
 
 def test_where_all_steps_become_slower_for_good_the_profile_goes_on(
     tuned: Callable[..., StepTuner], gpu: SimulatedGpu
 ) -> None:
-    tuner, optimizer = tuned(), training()[0]
+    tuner = tuned()
+    optimizer = training()[0]
     for i in range(700):
         tuner.step(optimizer)
         if i > 40:  # as where larger inputs follow
@@ -425,7 +472,10 @@ def test_where_all_steps_become_slower_for_good_the_profile_goes_on(
 
 def test_the_steps_of_all_starts_of_the_kind_that_stepped_most_count() -> None:
     starts = [(10, 1), (15, 2), (8, 1)]
-    told = [{"samples": samples, "step_kind": kind, "excess_j": 1.0, "excess_s": None} for samples, kind in starts]
+    told = [
+        {"samples": samples, "step_kind": kind, "excess_j": 1.0, "excess_s": None}
+        for samples, kind in starts
+    ]
     assert of_all(told) == {"samples": 18, "step_kind": 1, "excess_j": 3.0, "excess_s": None}
 
 
@@ -434,7 +484,8 @@ def test_an_optimizer_that_has_a_length_of_zero_leads(tuned: Callable[..., StepT
         def __len__(self) -> int:
             return 0
 
-    tuner, optimizer = tuned(), Empty()
+    tuner = tuned()
+    optimizer = Empty()
     for _ in range(20):
         tuner.step(optimizer)
     assert tuner.observed(Observation()).step_kind == step_kind(optimizer)
@@ -443,7 +494,9 @@ def test_an_optimizer_that_has_a_length_of_zero_leads(tuned: Callable[..., StepT
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[tuple[ScriptHandle, list[ResultLine]]]:
     lines: list[ResultLine] = []
-    simulated = replace(plan(device="simulated:v100/shufflenet"), heartbeat_s=0.01, state_dir=str(tmp_path))
+    simulated = replace(
+        plan(device="simulated:v100/shufflenet"), heartbeat_s=0.01, state_dir=str(tmp_path)
+    )
     handle = ScriptHandle(simulated, lines.append)
     for _ in range(20):
         handle.step()
@@ -490,7 +543,9 @@ def test_a_script_tells_its_sums_though_the_driver_hangs_at_its_end(
     tuner.stop()
 
 
-def test_ranks_but_the_first_leave_its_result_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_but_the_first_leave_its_result_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (result := tmp_path / "result.jsonl").write_text("half a li")
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     for name, text in {**ranks, PLAN: plan().to_json(), RESULT: str(result)}.items():

@@ -1,4 +1,6 @@
-"""One listener hears torch's steps for all, also of a torch that the training loads later, in a thread of its own."""
+"""One listener hears torch's steps for all, also of a torch that the training loads later,
+in a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,11 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 def test_a_torch_that_is_loaded_later_is_heard_from_then_on_in_the_thread_that_loads_it(
     load: Callable[[], Any],
 ) -> None:
-    finders, heard, others = [*sys.meta_path], [], []
-    end, end_other = on_steps(heard.append), on_steps(others.append)
+    finders = [*sys.meta_path]
+    heard = []
+    others = []
+    end = on_steps(heard.append)
+    end_other = on_steps(others.append)
     loaded: list[Any] = []
     thread = Thread(target=lambda: loaded.extend((load(), get_ident())))
     thread.start()
@@ -75,7 +80,9 @@ def test_a_torch_that_refuses_hooks_and_one_that_cannot_be_loaded_are_as_without
     end = on_steps(print)
     with pytest.raises(ImportError, match="no driver"):
         load()
-    (tmp_path / "late_torch.py").write_text("def register_optimizer_step_post_hook(hook): raise RuntimeError\n")
+    (tmp_path / "late_torch.py").write_text(
+        "def register_optimizer_step_post_hook(hook): raise RuntimeError\n"
+    )
     importlib.invalidate_caches()
     load()
     end()

@@ -1,4 +1,6 @@
-"""An own ``DataLoader(batch_size=run.batch_size)`` and torch's optimizers: nothing is told, and the run teaches."""
+"""An own ``DataLoader(batch_size=run.batch_size)`` and torch's optimizers: nothing is told,
+and the run teaches.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,23 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset, get_worker_info
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    get_worker_info,
+)
 
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
 from airflow_provider_zeus.training.interrupts import AttemptOver
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
 
-B, N = 16, 200  # twelve batches of 16 and one of 8
+# twelve batches of 16 and one of 8
+B = 16
+N = 200
 DATA = TensorDataset(torch.randn(N, 4), torch.randn(N, 1))
 HOOKS = importlib.import_module("torch.optim.optimizer")._global_optimizer_post_hooks
 
@@ -80,7 +91,9 @@ def one_iterator(run: ZeusRun, net: Net) -> None:
 
 def validated(run: ZeusRun, net: Net) -> None:
     """A validation of larger batches in between, left by ``break``, and one behind the epoch."""
-    valid = net.kept.setdefault("valid", DataLoader(DATA, batch_size=64, num_workers=1, persistent_workers=True))
+    valid = net.kept.setdefault(
+        "valid", DataLoader(DATA, batch_size=64, num_workers=1, persistent_workers=True)
+    )
     for index, (x, y) in enumerate(DataLoader(DATA, batch_size=run.batch_size)):
         net.fit(x, y)
         for _ in valid if index == 5 else ():
@@ -101,7 +114,9 @@ def accumulated(run: ZeusRun, net: Net) -> None:
 
 def scaled(run: ZeusRun, net: Net) -> None:
     """Mixed precision: the first step overflows, and the scaler leaves it out."""
-    scaler = net.kept.setdefault("scaler", torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-60))
+    scaler = net.kept.setdefault(
+        "scaler", torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-60)
+    )
     for x, y in DataLoader(DATA, batch_size=run.batch_size):
         scaler.scale(1000 * torch.nn.functional.mse_loss(net.model(x), y)).backward()
         scaler.step(net.optimizer)
@@ -191,7 +206,9 @@ def told_rarely(run: ZeusRun, net: Net) -> None:
 def own_hook(run: ZeusRun, net: Net) -> None:
     """The author tells each step from a hook of torch."""
     if "hook" not in net.kept:
-        net.kept["hook"] = net.optimizer.register_step_post_hook(lambda *_: run.step(net.kept["size"]))
+        net.kept["hook"] = net.optimizer.register_step_post_hook(
+            lambda *_: run.step(net.kept["size"])
+        )
     for x, y in DataLoader(DATA, batch_size=run.batch_size):
         net.kept["size"] = len(x)
         net.fit(x, y)
@@ -253,7 +270,8 @@ def test_an_exploration_is_given_up_within_an_epoch(kit: Kit, swallows: bool) ->
     def fn(run: ZeusRun) -> int:
         if run.attempt == 2:
             return loop(run, epochs=1)
-        net, large = Net(), TensorDataset(torch.zeros(64_000, 4), torch.zeros(64_000, 1))
+        net = Net()
+        large = TensorDataset(torch.zeros(64_000, 4), torch.zeros(64_000, 1))
         for _ in run.epochs():
             for x, y in DataLoader(large, batch_size=64):
                 try:
@@ -265,7 +283,9 @@ def test_an_exploration_is_given_up_within_an_epoch(kit: Kit, swallows: bool) ->
                 steps.append(len(x))
         return 0
 
-    run = kit.run(explore(64, bound_cost=50.0), incumbent(B), batch_sizes=[B, 64], default_batch_size=B)
+    run = kit.run(
+        explore(64, bound_cost=50.0), incumbent(B), batch_sizes=[B, 64], default_batch_size=B
+    )
     assert run.train(fn) == B
     assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
     assert len(swallowed) == swallows
@@ -276,14 +296,19 @@ def test_an_exploration_is_given_up_within_an_epoch(kit: Kit, swallows: bool) ->
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_loader_of_a_fixed_size_teaches_nothing(kit: Kit, size: int, ahead: bool) -> None:
     def one_epoch(run: ZeusRun, net: Net) -> None:
-        loader = DataLoader(TensorDataset(torch.randn(640, 4), torch.randn(640, 1)), batch_size=size)
+        loader = DataLoader(
+            TensorDataset(torch.randn(640, 4), torch.randn(640, 1)), batch_size=size
+        )
         if ahead:
             loader = pytest.importorskip("accelerate").Accelerator(cpu=True).prepare(loader)
         for x, y in loader:
             net.fit(x, y)
 
     seen = played(kit, one_epoch)
-    assert seen.reasons[BATCH_SIZE] == f"its steps had {size} samples each, and not the 16 of the chosen batch size"
+    assert (
+        seen.reasons[BATCH_SIZE]
+        == f"its steps had {size} samples each, and not the 16 of the chosen batch size"
+    )
     assert seen.samples == 3 * 640
 
 
@@ -374,7 +399,9 @@ def test_several_processes_count_their_own_share(kit: Kit) -> None:
     assert live.snapshot.samples == 2 * N
 
 
-def test_torch_is_not_imported_for_it(kit: Kit, script: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_torch_is_not_imported_for_it(
+    kit: Kit, script: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
     code = (
         "import sys\n"
         "from airflow_provider_zeus.training.run import ZeusRun\n"

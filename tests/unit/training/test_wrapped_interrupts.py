@@ -1,4 +1,6 @@
-"""An attempt that is over leaves the author's code in many wrappings: the next one follows all the same."""
+"""An attempt that is over leaves the author's code in many wrappings:
+the next one follows all the same.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, AirflowTaskTerminated, AirflowTaskTimeout
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTerminated,
+    AirflowTaskTimeout,
+)
 
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.training.interrupts import AttemptOver
@@ -34,7 +41,9 @@ def in_two_groups(run: ZeusRun) -> int:
     try:
         return loop(run)
     except BaseException as error:
-        raise BaseExceptionGroup("all", [ValueError("another"), BaseExceptionGroup("some", [error])]) from None
+        raise BaseExceptionGroup(
+            "all", [ValueError("another"), BaseExceptionGroup("some", [error])]
+        ) from None
 
 
 def by_an_exit(run: ZeusRun) -> int:
@@ -68,7 +77,8 @@ def in_a_thread(run: ZeusRun) -> int:
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize(
-    "train", [in_a_task_group, in_two_groups, by_an_exit, by_a_cancelled_task, as_its_cause, in_a_thread]
+    "train",
+    [in_a_task_group, in_two_groups, by_an_exit, by_a_cancelled_task, as_its_cause, in_a_thread],
 )
 def test_the_next_attempt_follows(kit: Kit, train: Callable[[ZeusRun], int], strict: bool) -> None:
     def once(run: ZeusRun) -> int:
@@ -127,7 +137,9 @@ def test_a_swallowed_signal_keeps_no_model(kit: Kit, caplog: pytest.LogCaptureFi
 
 
 def test_a_script_that_swallows_its_signal_keeps_no_model_either(kit: Kit) -> None:
-    """It has no ``train()`` around its loop, which it leaves right after a report: the command is started again."""
+    """It has no ``train()`` around its loop, which it leaves right after a report:
+    the command is started again.
+    """
     run = kit.run(GIVEN_UP_AFTER_ONE, incumbent(256), restarts=True)
     with contextlib.suppress(AttemptOver):
         loop(run)
@@ -140,7 +152,9 @@ def test_a_script_that_swallows_its_signal_keeps_no_model_either(kit: Kit) -> No
 @pytest.mark.parametrize(
     "signal", [KeyboardInterrupt(), AirflowTaskTimeout("too long")], ids=lambda e: type(e).__name__
 )
-def test_a_signal_wins_where_its_handling_raises(kit: Kit, signal: BaseException, over: bool) -> None:
+def test_a_signal_wins_where_its_handling_raises(
+    kit: Kit, signal: BaseException, over: bool
+) -> None:
     def train(run: ZeusRun) -> int:
         try:
             if over:

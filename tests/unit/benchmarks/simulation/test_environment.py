@@ -35,8 +35,10 @@ def test_the_oracle_by_hand(scenario: Scenario) -> None:
 
 def test_the_first_run_of_a_batch_size_pays_an_epoch_at_every_limit(scenario: Scenario) -> None:
     env = Environment(scenario, 0)
-    first, second = env.train(16), env.train(16)
-    mean_j, mean_s = (2000 + 2000) / 2, (20 + 10) / 2
+    first = env.train(16)
+    second = env.train(16)
+    mean_j = (2000 + 2000) / 2
+    mean_s = (20 + 10) / 2
     assert (first.energy_j, first.time_s) == (mean_j + 2000, mean_s + 10)
     assert (second.energy_j, second.time_s, second.cost) == (4000, 20, 4000)
     assert (first.excess.energy_j, first.excess.time_s) == (0, 5)
@@ -49,7 +51,9 @@ def attempt(b: int, **bounds: float) -> PlannedAttempt:
 
 
 def test_bounds_as_training_keeps_them(scenario: Scenario) -> None:
-    """An epoch is begun only if it fits; below one epoch the bound is passed within it; what ran is charged."""
+    """An epoch is begun only if it fits; below one epoch the bound is passed within it;
+    what ran is charged.
+    """
     env = Environment(scenario, 0)
     env.train(32)
     assert env.attempt(attempt(32, bound_epochs=2.5)).epochs == 2
@@ -59,9 +63,13 @@ def test_bounds_as_training_keeps_them(scenario: Scenario) -> None:
     cut = env.attempt(attempt(32, bound_cost=390.0))
     assert (cut.epochs, cut.cost, cut.time_s) == (0.25, 390, 2)
     known = env.attempt(attempt(32, max_epoch_cost=1500.0))
-    assert (known.time_s, known.reached) == (1, False), "EpochCost is known: given up at the first look"
+    assert (known.time_s, known.reached) == (1, False), (
+        "EpochCost is known: given up at the first look"
+    )
     assert env.attempt(attempt(32, max_epoch_cost=1600.0)).reached
-    assert env.attempt(attempt(32, max_epoch_cost=1560.0)).reached, "only what is above it is too dear"
+    assert env.attempt(attempt(32, max_epoch_cost=1560.0)).reached, (
+        "only what is above it is too dear"
+    )
     assert env.attempt(attempt(32, bound_epochs=1.5)).epochs == 1
     assert env.attempt(attempt(32, bound_epochs=1 - 1e-12)).epochs == 1, "but for the last digits"
     new = env.attempt(attempt(16, max_epoch_cost=1500.0))
@@ -81,7 +89,8 @@ def test_upstream_looks_for_free(scenario: Scenario) -> None:
 
 
 def test_at_a_given_limit_nothing_is_profiled_and_the_bound_holds(scenario: Scenario) -> None:
-    env, point = Environment(scenario, 0), scenario.pair.points[32][0]
+    env = Environment(scenario, 0)
+    point = scenario.pair.points[32][0]
     run = env.train_at(32, point)
     assert (run.limit_w, run.epochs, run.energy_j, run.time_s) == (100, 3, 3 * 1080, 36)
     assert run.excess == Epoch(0, 0, 0)
@@ -97,7 +106,9 @@ def test_the_expected_cost_holds_the_profiling_that_is_paid(scenario: Scenario) 
         assert run.chance == run.reached
 
 
-def test_the_kth_run_of_a_batch_size_draws_the_same_whatever_runs_between(scenario: Scenario) -> None:
+def test_the_kth_run_of_a_batch_size_draws_the_same_whatever_runs_between(
+    scenario: Scenario,
+) -> None:
     """Common random numbers: half of the runs of 64 miss."""
     one, two, other = (Environment(scenario, seed) for seed in (7, 7, 8))
     alone = [one.train(64).reached for _ in range(30)]
@@ -108,13 +119,19 @@ def test_the_kth_run_of_a_batch_size_draws_the_same_whatever_runs_between(scenar
     assert between == alone
     assert {True, False} == set(alone)
     assert [other.train(64).reached for _ in range(30)] != alone
-    alike = Environment(Scenario(replace(scenario.pair, epochs=dict.fromkeys((16, 32, 64), (1.0, 2.0)))), 7)
-    assert [alike.train(16).epochs for _ in range(30)] != [alike.train(32).epochs for _ in range(30)]
+    alike = Environment(
+        Scenario(replace(scenario.pair, epochs=dict.fromkeys((16, 32, 64), (1.0, 2.0)))), 7
+    )
+    assert [alike.train(16).epochs for _ in range(30)] != [
+        alike.train(32).epochs for _ in range(30)
+    ]
 
 
 @REPRODUCIBLE
 @given(scenarios(), st.integers(0, 3), st.floats(0.01, 30.0), st.booleans())
-def test_charges_agree_with_each_other(scenario: Scenario, seed: int, bound: float, new: bool) -> None:
+def test_charges_agree_with_each_other(
+    scenario: Scenario, seed: int, bound: float, new: bool
+) -> None:
     for b, arm in scenario.arms.items():
         env = Environment(scenario, seed)
         if not new:

@@ -1,4 +1,6 @@
-"""Trace files that someone spoilt: one line that names file, line and remedy, or a replay with finite figures."""
+"""Trace files that someone spoilt: one line that names file, line and remedy,
+or a replay with finite figures.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,25 @@ from benchmarks.simulation.traces import Traces
 from tests.hostile import HOSTILE
 from tests.unit.benchmarks.simulation.tiny import tiny
 
-CELLS = ["", "x", "-1", "0", "nan", "inf", "1e308", "1e-320", "9" * 400, "0.5", "16", "32", "\0", '"', "a,b", "é", "\r"]
+CELLS = [
+    "",
+    "x",
+    "-1",
+    "0",
+    "nan",
+    "inf",
+    "1e308",
+    "1e-320",
+    "9" * 400,
+    "0.5",
+    "16",
+    "32",
+    "\0",
+    '"',
+    "a,b",
+    "é",
+    "\r",
+]
 
 
 @HOSTILE
@@ -35,7 +55,9 @@ def test_a_spoilt_trace(tmp_path_factory: pytest.TempPathFactory, data: st.DataO
 
 def _spoilt(path: Path, data: st.DataObject) -> bytes:
     rows = [line.split(",") for line in path.read_text().splitlines()]
-    how = data.draw(st.sampled_from(["cell", "cell", "cell", "drop", "twice", "short", "cut", "bytes"]))
+    how = data.draw(
+        st.sampled_from(["cell", "cell", "cell", "drop", "twice", "short", "cut", "bytes"])
+    )
     row = data.draw(st.integers(0, len(rows) - 1))
     if how == "cell":
         rows[row][data.draw(st.integers(0, len(rows[row]) - 1))] = data.draw(st.sampled_from(CELLS))

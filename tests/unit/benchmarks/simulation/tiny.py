@@ -25,19 +25,35 @@ WHAT = "squad,bert_base_uncased,{},adamw"
 TRAIN_HEAD = "dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch"
 POWER_HEAD = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power"
 EPOCHS = {16: ("2", "2"), 32: ("3", "3"), 64: ("3", "")}
-POINTS = {16: [(100, 20, 100), (200, 10, 200)], 32: [(100, 12, 90), (200, 8, 190)], 64: [(100, 8, 95), (200, 7, 180)]}
+POINTS = {
+    16: [(100, 20, 100), (200, 10, 200)],
+    32: [(100, 12, 90), (200, 8, 190)],
+    64: [(100, 8, 95), (200, 7, 180)],
+}
 
 
 def train_rows() -> list[str]:
-    return [f"{WHAT.format(b)},1e-3,{i},84.0,{epochs}" for b, runs in EPOCHS.items() for i, epochs in enumerate(runs)]
+    return [
+        f"{WHAT.format(b)},1e-3,{i},84.0,{epochs}"
+        for b, runs in EPOCHS.items()
+        for i, epochs in enumerate(runs)
+    ]
 
 
 def power_rows() -> list[str]:
-    return [f"{WHAT.format(b)},{','.join(map(str, point))}" for b, points in POINTS.items() for point in points]
+    return [
+        f"{WHAT.format(b)},{','.join(map(str, point))}"
+        for b, points in POINTS.items()
+        for point in points
+    ]
 
 
-def write(folder: Path, train: list[str] | None = None, power: list[str] | None = None, gpu: str = "toy") -> Path:
-    """The two files in ``folder``; rows, where given, take the place of those above, heads included."""
+def write(
+    folder: Path, train: list[str] | None = None, power: list[str] | None = None, gpu: str = "toy"
+) -> Path:
+    """The two files in ``folder``; rows, where given, take the place of those above,
+    heads included.
+    """
     train = [TRAIN_HEAD, *train_rows()] if train is None else train
     power = [POWER_HEAD, *power_rows()] if power is None else power
     (folder / "summary_train.csv").write_text("\n".join(train) + "\n")
@@ -57,9 +73,12 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     default = draw(st.sampled_from(sizes))
     limits = (100.0, 150.0, 200.0)
     points = {
-        # no two alike: of equal costs the last digit decides, and it may differ between two ways to reckon
+        # no two alike: of equal costs the last digit decides, and it may differ between two ways to
+        # reckon
         b: tuple(
-            PowerMeasurement(p, draw(st.floats(2, 2000)) * (1 + b / 9973 + p / 99991), draw(st.floats(50, 250)))
+            PowerMeasurement(
+                p, draw(st.floats(2, 2000)) * (1 + b / 9973 + p / 99991), draw(st.floats(50, 250))
+            )
             for p in limits
         )
         for b in sizes
@@ -67,4 +86,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     needed = st.one_of(st.integers(1, 20).map(float), st.just(math.inf))
     epochs = {b: tuple(draw(st.lists(needed, min_size=1, max_size=4))) for b in sizes}
     epochs[default] = (*epochs[default], 6.0)
-    return Scenario(Pair("drawn", "toy", default, 12, 200.0, points, epochs), draw(st.sampled_from([0.0, 0.5, 1.0])))
+    return Scenario(
+        Pair("drawn", "toy", default, 12, 200.0, points, epochs),
+        draw(st.sampled_from([0.0, 0.5, 1.0])),
+    )

@@ -38,12 +38,16 @@ def affine(level: float, half: float) -> dict[int, float]:
 
 def test_nothing_known_anywhere_is_none() -> None:
     assert predicted((16, 32), {}, {}, 32) is None
-    assert predicted((16, 32), {64: 5.0}, {}, 32) is None, "only a size outside the list was measured"
+    assert predicted((16, 32), {64: 5.0}, {}, 32) is None, (
+        "only a size outside the list was measured"
+    )
 
 
 @REPRODUCIBLE
 @given(st.dictionaries(st.sampled_from(SIZES), LEVELS, min_size=1), st.floats(0.0, 2.0))
-def test_measured_sizes_are_exact_and_all_others_finite_and_uncertain(known: dict[int, float], load: float) -> None:
+def test_measured_sizes_are_exact_and_all_others_finite_and_uncertain(
+    known: dict[int, float], load: float
+) -> None:
     mean, sd = found(known, loads=dict.fromkeys(known, load))
     for b, log_cost, deviation in zip(SIZES, mean, sd, strict=True):
         if b in known:
@@ -56,7 +60,9 @@ def test_measured_sizes_are_exact_and_all_others_finite_and_uncertain(known: dic
 
 @REPRODUCIBLE
 @given(LEVELS, HALVES, st.sampled_from([0.1, 0.3, 0.6, 0.9]))
-def test_an_affine_truth_is_recovered_from_two_sizes(level: float, half: float, load: float) -> None:
+def test_an_affine_truth_is_recovered_from_two_sizes(
+    level: float, half: float, load: float
+) -> None:
     truth = affine(level, 32 * half)
     mean, sd = found({b: truth[b] for b in (32, 64)}, loads={32: load, 64: load})
     off = np.abs(mean - np.log([truth[b] for b in SIZES]))
@@ -74,7 +80,8 @@ def test_uncertainty_grows_with_the_distance_from_measured_sizes(level: float, l
 
 
 def test_a_second_measured_size_reduces_the_uncertainty_of_the_others() -> None:
-    one, two = found({64: 100.0})[1], found({64: 100.0, 32: 110.0})[1]
+    one = found({64: 100.0})[1]
+    two = found({64: 100.0, 32: 110.0})[1]
     assert (two[[0, 1, 4, 5]] < one[[0, 1, 4, 5]]).all()
 
 
@@ -83,7 +90,9 @@ def test_a_size_between_two_measured_ones_is_less_uncertain_than_one_beyond() ->
     assert sd[2] < sd[1 + 3]
 
 
-def test_where_the_device_waits_larger_sizes_are_expected_to_be_cheaper_than_where_it_works() -> None:
+def test_where_the_device_waits_larger_sizes_are_expected_to_be_cheaper_than_where_it_works() -> (
+    None
+):
     waits, works = (found({64: 100.0}, loads={64: load})[0] for load in (0.15, 0.7))
     assert waits[4] < works[4] < math.log(100.0)
     assert waits[3] == works[3]

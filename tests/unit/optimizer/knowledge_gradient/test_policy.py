@@ -11,8 +11,9 @@ import pytest
 
 from airflow_provider_zeus.model.cost import observed_cost
 from airflow_provider_zeus.model.trial import Phase, State
-from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import EXTRA_SHARE, DecisionContext
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.knowledge_gradient.policy import AUDIT_GAP
+from airflow_provider_zeus.optimizer.situation import Situation
 from tests.strategies import V100, make_trial
 from tests.unit.optimizer.world import NEVER, World, job_of
 
@@ -21,17 +22,25 @@ DIFFICULTY = (1.0, 1.2, 0.9, 1.1, 0.85, 1.3, 1.05, 0.8)  # of the slices, over a
 
 
 def world(needs: Mapping[int, float], default: int) -> World:
-    return World(job_of(*EPOCH_S, default=default, policy="knowledge_gradient"), dict(needs), EPOCH_S, V100)
+    return World(
+        job_of(*EPOCH_S, default=default, policy="knowledge_gradient"), dict(needs), EPOCH_S, V100
+    )
 
 
 def cost(w: World) -> float:
-    known = [observed_cost(trial.observation, DecisionContext.of(w.job, w.belief, V100, ()).weights) for trial in w.log]
+    known = [
+        observed_cost(
+            trial.observation, DecisionContext.of(Situation(w.job, w.belief, V100)).weights
+        )
+        for trial in w.log
+    ]
     return math.fsum(c for c in known if c is not None)
 
 
 def against_the_default(needs: Mapping[int, float], default: int, recurrences: int = 40) -> float:
     """Cost of all runs over that of always training the default, on the same slices."""
-    w, total = world(needs, default), 0.0
+    w = world(needs, default)
+    total = 0.0
     for n in range(recurrences):
         hard = DIFFICULTY[n % len(DIFFICULTY)]
         w.epochs = {b: round(e * hard) if math.isfinite(e) else e for b, e in needs.items()}
@@ -44,7 +53,7 @@ def against_the_default(needs: Mapping[int, float], default: int, recurrences: i
 @pytest.mark.parametrize(
     ("needs", "most"),
     [
-        ({16: 15, 32: 10, 64: 18, 128: 30, 256: 60}, 1.15),  # 16 costs 3 x, 128 1.35 x as much
+        ({16: 15, 32: 10, 64: 18, 128: 30, 256: 60}, 1.22),  # 16 costs 3 x, 128 1.35 x as much
         ({16: 5.5, 32: 10, 64: 17, 128: NEVER, 256: NEVER}, 1.06),
     ],
 )
@@ -75,7 +84,11 @@ def test_a_target_that_only_smaller_sizes_reach_is_reached_again() -> None:
 @pytest.mark.parametrize("left_after", [16.0, 1.0])
 def test_a_loop_that_is_left_below_its_target_has_missed_it(left_after: float) -> None:
     """Early stopping, or a command that reports no epochs: it never takes ``max_epochs``."""
-    w = World(job_of(32, 64, 128, default=64, policy="knowledge_gradient"), dict.fromkeys((32, 64, 128), 12.0), EPOCH_S)
+    w = World(
+        job_of(32, 64, 128, default=64, policy="knowledge_gradient"),
+        dict.fromkeys((32, 64, 128), 12.0),
+        EPOCH_S,
+    )
     if left_after == 1.0:
         w.epochs = dict.fromkeys(w.epochs, 1.0)
     first = []
@@ -83,12 +96,18 @@ def test_a_loop_that_is_left_below_its_target_has_missed_it(left_after: float) -
         b = w.decide().attempts[0].batch_size
         first.append(b)
         ok = n < 10 or b == 32
-        w.add(b, State.CONVERGED if ok else State.EXHAUSTED, None if ok else left_after, data_slice=f"{n}")
-    assert set(first[-20:]) == {32}, "the one size that still reaches it"
+        w.add(
+            b,
+            State.CONVERGED if ok else State.EXHAUSTED,
+            None if ok else left_after,
+            data_slice=f"{n}",
+        )
+    assert set(first[-15:]) == {32}, "the one size that still reaches it"
 
 
 def test_a_default_that_never_reaches_its_target_is_not_tried_for_ever() -> None:
-    w, first = world({16: 12, 32: NEVER, 64: 11, 128: 14, 256: 30}, 32), []
+    w = world({16: 12, 32: NEVER, 64: 11, 128: 14, 256: 30}, 32)
+    first = []
     for _ in range(12):
         b = w.decide().attempts[0].batch_size
         first.append(b)
@@ -103,26 +122,33 @@ def test_the_reason_says_whether_the_sizes_that_reached_the_target_miss_it_or_ma
         for n, b in enumerate((64, 64, 128, 128)):
             w.add(b, data_slice=f"{n}")
         for n, (b, end) in enumerate(ends):
-            failed = {"state": State.FAILED, "out_of_memory": True} if end == "memory" else {"state": State.EXHAUSTED}
+            failed = (
+                {"state": State.FAILED, "out_of_memory": True}
+                if end == "memory"
+                else {"state": State.EXHAUSTED}
+            )
             w.add(b, epochs=100.0 if end == "missed" else 0.0, data_slice=f"later {n}", **failed)
         return w.decide().attempts[0].why.partition(";")[0]
 
     misses = [(b, "missed") for b in (64, 64, 64, 128, 128, 128)]
-    assert why((64, "memory"), (128, "memory")) == "No batch size that has reached the target may run here"
+    assert (
+        why((64, "memory"), (128, "memory"))
+        == "No batch size that has reached the target may run here"
+    )
     assert why(*misses) == "Every batch size that has reached the target misses it now"
     mixed = why(*misses[:3], (128, "memory"))
     assert mixed == "Every batch size that has reached the target misses it now or may not run here"
 
 
-def test_a_slice_that_no_size_reaches_changes_no_decision() -> None:
+def test_a_slice_that_no_size_reaches_keeps_the_job_at_a_good_size() -> None:
     w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 32)
-    before = w.runs(20)[-1]
+    assert w.runs(20)[-1] in (64, 128)
     usual = w.epochs
     for _ in range(4):
         w.epochs = dict.fromkeys(EPOCH_S, NEVER)
         w.run()
         w.epochs = usual
-        assert w.runs(3) == [before] * 3
+        assert set(w.runs(3)) <= {64, 128}, "which cost nearly the same"
     assert not w.belief.changes
 
 
@@ -141,31 +167,32 @@ def test_a_short_job_tries_only_what_its_few_runs_pay_back() -> None:
 
 def test_the_last_run_tries_nothing() -> None:
     w = world({16: 12, 32: 10, 64: 11, 128: 14, 256: 30}, 16)
-    w.runs(2)
+    w.runs(3)
     assert w.decide().attempts[0].bounded
     assert [a.bounded for a in w.decide(runs_left=0).attempts] == [False]
-    w.job = replace(w.job, expected_runs=3)
-    assert w.belief.recurrences == 2
+    w.job = replace(w.job, expected_runs=4)
+    assert w.belief.recurrences == 3
     assert not w.decide(runs_left=50).attempts[0].bounded, "what the job says comes first"
 
 
 def test_what_was_saved_may_be_spent_on_tries() -> None:
     def allowance(w: World) -> float:
-        context = DecisionContext.of(w.job, w.belief, V100, ())
+        context = DecisionContext.of(Situation(w.job, w.belief, V100))
         predictions = context.predictions()
         assert predictions is not None
         return predictions.allowance
 
-    alone, better = world({32: 10, 64: 8}, 32), world({32: 10, 64: 8}, 32)
+    alone = world({32: 10, 64: 8}, 32)
+    better = world({32: 10, 64: 8}, 32)
     one = 10 * alone.epoch_cost(32)
     for w in (alone, better):
         w.add(32)
     for _ in range(9):
         alone.add(32)
         better.add(64)
-    assert allowance(alone) == pytest.approx(one * (1 + 11 * EXTRA_SHARE), rel=0.01), "nothing saved"
+    assert allowance(alone) == pytest.approx(one, rel=0.01), "nothing saved"
     saved = 9 * (one - 8 * better.epoch_cost(64))
-    assert allowance(better) == pytest.approx(one * (1 + 11 * EXTRA_SHARE) + saved, rel=0.25)
+    assert allowance(better) == pytest.approx(one + saved, rel=0.25)
 
 
 # --- audits
@@ -183,9 +210,12 @@ def test_audits_stay_within_their_share_and_end_where_the_saving_is_known() -> N
         w = world({16: 18, 32: 10, 64: epochs, 128: 40, 256: 90}, 32)
         w.job = replace(w.job, audit=0.02)
         found[epochs] = audits(w, 120)
-        assert len(found[epochs]) * (10 * w.epoch_cost(32) - epochs * w.epoch_cost(64)) <= 0.02 * cost(w)
+        assert len(found[epochs]) * (
+            10 * w.epoch_cost(32) - epochs * w.epoch_cost(64)
+        ) <= 0.02 * cost(w)
         assert all(later - earlier >= AUDIT_GAP for earlier, later in pairwise(found[epochs]))
-    assert not found[9], "the saving is far wider than its interval"
+    # the saving is far wider than its interval: only the second look is left
+    assert len(found[9]) == 1
     assert 1 <= len(found[12]) <= 3
     assert max(found[12]) < 60, "then it is known"
     assert len(found[15]) > len(found[12])
@@ -229,9 +259,16 @@ def test_an_audit_that_is_asked_for_runs_once(policy: str) -> None:
     w.runs(30)
     settings = {"audit_after": w.log[-1].number}
     running = make_trial(w.number, 32, State.RUNNING, job=w.job, phase=Phase.AUDIT)
-    assert w.decide(settings=settings, running=[running]).attempts[0].phase is not Phase.AUDIT, "one is running"
+    assert w.decide(settings=settings, running=[running]).attempts[0].phase is not Phase.AUDIT, (
+        "one is running"
+    )
     decision = w.run(settings=settings)
     assert (decision.attempts[0].phase, decision.attempts[0].batch_size) == (Phase.AUDIT, 32)
     assert w.belief.audits == (1, w.log[-1].number)
     assert w.decide(settings=settings).attempts[0].phase is not Phase.AUDIT
-    assert w.decide(settings={"audit_after": w.log[-1].number, "pin_batch_size": 64}).attempts[0].batch_size == 64
+    assert (
+        w.decide(settings={"audit_after": w.log[-1].number, "pin_batch_size": 64})
+        .attempts[0]
+        .batch_size
+        == 64
+    )

@@ -17,12 +17,16 @@ EPOCHS = {16: 10.0, 32: 11.0, 64: 12.0, 128: 20.0}
 EPOCH_S = {16: 40.0, 32: 20.0, 64: 12.0, 128: 8.0}  # 400, 220, 144 and 160 s
 
 
-FRUGAL = {16: 50.0, 32: 60.0, 64: 200.0, 128: 200.0}  # [W]: 32 needs the least energy, 64 the least time
+# [W]: 32 needs the least energy, 64 the least time
+FRUGAL = {16: 50.0, 32: 60.0, 64: 200.0, 128: 200.0}
 
 
 def world(runs: int = 8, power_w: Mapping[int, float] = FRUGAL, **fields: Any) -> World:
     """A job whose sizes are all known."""
-    made = World(job_of(*EPOCHS, default=32, policy="knowledge_gradient", max_epochs=60, eta=1.0, **fields), EPOCHS)
+    made = World(
+        job_of(*EPOCHS, default=32, policy="knowledge_gradient", max_epochs=60, eta=1.0, **fields),
+        EPOCHS,
+    )
     made.epoch_s = EPOCH_S
     for _ in range(runs):
         for b in EPOCHS:
@@ -32,7 +36,8 @@ def world(runs: int = 8, power_w: Mapping[int, float] = FRUGAL, **fields: Any) -
 
 def profile(b: int, watts: dict[float, tuple[float, float]]) -> list[ProfileSample]:
     """Samples of b: limit [W] -> (power [W] of a size that draws 200 W at full power, slowdown)."""
-    sample_s, share = EPOCH_S[b] / SAMPLES, FRUGAL[b] / 200.0
+    sample_s = EPOCH_S[b] / SAMPLES
+    share = FRUGAL[b] / 200.0
     return [
         ProfileSample(
             batch_size=b,
@@ -109,8 +114,12 @@ def test_the_limit_may_be_as_slow_as_the_room_allows() -> None:
 
 
 def test_a_try_leaves_room_for_the_incumbent_or_ends_in_time_itself() -> None:
-    made = World(job_of(32, 64, default=32, policy="knowledge_gradient", max_epochs=60, eta=1.0), EPOCHS, EPOCH_S)
-    for _ in range(3):
+    made = World(
+        job_of(32, 64, default=32, policy="knowledge_gradient", max_epochs=60, eta=1.0),
+        EPOCHS,
+        EPOCH_S,
+    )
+    for _ in range(5):
         made.add(32)
     free = made.decide(seed=1)
     assert [a.batch_size for a in free.attempts] == [64, 32]
@@ -158,7 +167,8 @@ def test_before_the_first_run_nothing_is_known() -> None:
 def test_the_paper_s_policy_chooses_as_ever_and_its_limit_knows_the_deadline() -> None:
     made = World(job_of(32, 64, default=32, policy="zeus"), EPOCHS, EPOCH_S)
     made.runs(12)
-    free, bound = made.decide(seed=3), made.decide(seed=3, finish_by_s=NOW_S + 50.0, now_s=NOW_S)
+    free = made.decide(seed=3)
+    bound = made.decide(seed=3, finish_by_s=NOW_S + 50.0, now_s=NOW_S)
     assert [a.batch_size for a in free.attempts] == [a.batch_size for a in bound.attempts]
     assert bound.attempts[-1].in_time is not None
     assert bound.attempts[-1].in_time.hurry

@@ -1,4 +1,6 @@
-"""The routes inside Airflow's own app, with logins on: who may see what, and what odd requests get."""
+"""The routes inside Airflow's own app, with logins on: who may see what,
+and what odd requests get.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ from tests.unit.plugin.kit import JOB, ran
 from tests.unit.store.store_kit import request
 
 CHARTS = "echarts.common.min.js"
-DAG_COSTS, RUN_COSTS = "/zeus/api/dags/{}/costs", "/zeus/api/dags/{}/runs/{}/costs"
+DAG_COSTS = "/zeus/api/dags/{}/costs"
+RUN_COSTS = "/zeus/api/dags/{}/runs/{}/costs"
 
 
 def data_routes(dag_id: str = "d", run_id: str = "run1") -> list[str]:
-    return [DAG_COSTS.format(quote(dag_id, safe="")), RUN_COSTS.format(quote(dag_id, safe=""), quote(run_id, safe=""))]
+    return [
+        DAG_COSTS.format(quote(dag_id, safe="")),
+        RUN_COSTS.format(quote(dag_id, safe=""), quote(run_id, safe="")),
+    ]
 
 
 def every_route() -> list[tuple[str, str]]:
@@ -70,8 +76,12 @@ def test_a_viewer_may_look(viewer: Any, store: Store) -> None:
         assert viewer.get(path).status_code == 200, path
 
 
-def test_a_page_leaves_no_rows_beside_the_file_of_the_log(viewer: Any, store: Store, home: Path) -> None:
-    """The api-server lives for months: were its connection open, a copy of the file would lack the newest rows."""
+def test_a_page_leaves_no_rows_beside_the_file_of_the_log(
+    viewer: Any, store: Store, home: Path
+) -> None:
+    """The api-server lives for months: were its connection open,
+    a copy of the file would lack the newest rows.
+    """
     for number in range(1, 4):
         ran(store, number)
         assert viewer.get(data_routes()[0]).status_code == 200
@@ -81,7 +91,10 @@ def test_a_page_leaves_no_rows_beside_the_file_of_the_log(viewer: Any, store: St
 
 
 def test_a_token_in_the_header_counts_too(anonymous: Any, token_of: Callable[..., str]) -> None:
-    assert anonymous.get("/zeus/page", headers={"Authorization": f"Bearer {token_of()}"}).status_code == 200
+    assert (
+        anonymous.get("/zeus/page", headers={"Authorization": f"Bearer {token_of()}"}).status_code
+        == 200
+    )
 
 
 def test_a_dag_that_one_may_not_read_is_closed(viewer: Any, store: Store) -> None:
@@ -111,7 +124,9 @@ def test_a_token_that_is_none(
 ) -> None:
     ran(store, 1)
     token = token_of(seconds=-60) if token == "expired" else token
-    headers = {"Authorization": f"Bearer {token}"} if where == "header" else {"Cookie": f"_token={token}"}
+    headers = (
+        {"Authorization": f"Bearer {token}"} if where == "header" else {"Cookie": f"_token={token}"}
+    )
     for path in [*data_routes(), "/zeus/page"]:
         assert anonymous.get(path, headers=headers).status_code == status, path
 
@@ -143,7 +158,9 @@ def test_a_job_of_another_dag_gives_nothing(viewer: Any, store: Store) -> None:
     answer = viewer.get(DAG_COSTS.format("d"), params={"job_id": "theirs"}).json()
     assert (answer["jobs"], "rows" in answer) == (["d.train"], False)
     assert "'theirs'" in answer["note"]
-    assert viewer.get(RUN_COSTS.format("d", "run1"), params={"job_id": "theirs"}).json()["parts"] == []
+    assert (
+        viewer.get(RUN_COSTS.format("d", "run1"), params={"job_id": "theirs"}).json()["parts"] == []
+    )
 
 
 def test_a_job_that_two_dags_share_shows_each_its_own_runs(viewer: Any, store: Store) -> None:
@@ -176,7 +193,9 @@ def test_the_limit_counts_whole_runs(viewer: Any, store: Store) -> None:
     assert not viewer.get(DAG_COSTS.format("d"), params={"limit": 3}).json()["more"]
 
 
-def test_live_settings_and_pending_costs_are_shown(viewer: Any, store: Store, airflow_home: Path) -> None:
+def test_live_settings_and_pending_costs_are_shown(
+    viewer: Any, store: Store, airflow_home: Path
+) -> None:
     variables = AirflowVariables()
     variables.set("zeus-settings:d.train", '{"eta": 1.0, "pin_batch_size": 64}')
     trial = store.ask(request(1, lease_s=-1, job=JOB)).trial  # its lease has expired
@@ -186,7 +205,10 @@ def test_live_settings_and_pending_costs_are_shown(viewer: Any, store: Store, ai
     finally:
         variables.delete(pending_key(trial.key))
         variables.delete("zeus-settings:d.train")
-    assert answer["settings"] == ["Live setting: eta set to 1.0", "Live setting: batch size pinned to 64"]
+    assert answer["settings"] == [
+        "Live setting: eta set to 1.0",
+        "Live setting: batch size pinned to 64",
+    ]
     assert "eta 1" in answer["facts"]
     assert answer["rows"][0]["state_text"] == "not yet stored"
 
@@ -195,21 +217,30 @@ def test_live_settings_and_pending_costs_are_shown(viewer: Any, store: Store, ai
 
 
 def test_without_a_log_the_page_says_so_and_makes_none(viewer: Any, home: Path) -> None:
-    assert [viewer.get(path).json()["note"] for path in data_routes()] == [dag_view.NO_JOB, run_view.NO_TRIAL]
+    assert [viewer.get(path).json()["note"] for path in data_routes()] == [
+        dag_view.NO_JOB,
+        run_view.NO_TRIAL,
+    ]
     assert list(home.iterdir()) == []
 
 
 def test_a_dag_without_a_job(viewer: Any, store: Store) -> None:
     ran(store, 1)
     answer = viewer.get(DAG_COSTS.format("another"))
-    assert (answer.status_code, answer.json()["note"], answer.json()["jobs"]) == (200, dag_view.NO_JOB, [])
+    assert (answer.status_code, answer.json()["note"], answer.json()["jobs"]) == (
+        200,
+        dag_view.NO_JOB,
+        [],
+    )
 
 
 def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_told_of(
     viewer: Any, anonymous: Any, token_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[4] / "docs/how-to/database.md").read_text()
-    (named,) = re.findall(r"connections add (\S+) --conn-type zeus --conn-extra '(.*variable.*)'", page)
+    (named,) = re.findall(
+        r"connections add (\S+) --conn-type zeus --conn-extra '(.*variable.*)'", page
+    )
     uri = json.dumps({"conn_type": "zeus", "extra": json.loads(named[1])})
     variables = AirflowVariables()
     try:
@@ -224,20 +255,26 @@ def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_tol
         assert not any("zeus_mine" in note for note in notes), "a viewer may not read Connections"
         may_read = {"Authorization": f"Bearer {token_of('op', 'op')}"}
         named = [anonymous.get(path, headers=may_read).json()["note"] for path in data_routes()]
-        assert ["The log of Connection zeus_mine has jobs" in note for note in named] == [True, True]
+        assert ["The log of Connection zeus_mine has jobs" in note for note in named] == [
+            True,
+            True,
+        ]
         assert viewer.get(DAG_COSTS.format("another")).json()["note"] == dag_view.NO_JOB
     finally:
         for name in ("zeus-jobs", "zeus-log:d.train"):
             variables.delete(name)
 
 
-def test_logs_that_do_not_answer_hold_up_no_page(viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_that_do_not_answer_hold_up_no_page(
+    viewer: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it accepts, and says nothing
         for n in range(6):
             uri = f"zeus://u:p@127.0.0.1:{silent.getsockname()[1]}/db"
             monkeypatch.setenv(f"AIRFLOW_CONN_ZEUS_SILENT{n}", uri)
         looked: list[str] = []
-        opened, wait = reading.open_store, reading.bounded
+        opened = reading.open_store
+        wait = reading.bounded
         monkeypatch.setattr(reading, "bounded", lambda call, most_s: wait(call, most_s / 10))
 
         def open_store(conn_id: str = "zeus_default", **named: Any) -> Store:
@@ -247,12 +284,20 @@ def test_logs_that_do_not_answer_hold_up_no_page(viewer: Any, store: Store, monk
         monkeypatch.setattr(reading, "open_store", open_store)
         for _ in range(3):
             assert viewer.get(DAG_COSTS.format("silent")).json()["note"] == dag_view.NO_JOB
-        assert len(set(looked) - {"zeus_default"}) < 6  # it gave up before it had asked all, and did not begin again
+        # it gave up before it had asked all, and did not begin again
+        assert len(set(looked) - {"zeus_default"}) < 6
         assert looked.count("zeus_silent0") == 1
 
 
 @pytest.mark.parametrize(
-    "change", ["opened_at = 1e15", "epochs = 1e-308", "closed_at = -1e15", "time_s = -9e999", "energy_j = 1e300"]
+    "change",
+    [
+        "opened_at = 1e15",
+        "epochs = 1e-308",
+        "closed_at = -1e15",
+        "time_s = -9e999",
+        "energy_j = 1e300",
+    ],
 )
 def test_a_number_that_cannot_be_is_left_out_of_every_answer(
     viewer: Any, store: Store, home: Path, change: str
@@ -266,9 +311,18 @@ def test_a_number_that_cannot_be_is_left_out_of_every_answer(
         "/zeus/api/dags/d/charts",
         "/zeus/api/dags/d/export",
     ]
-    for path in (*routes, *data_routes(), "/zeus/api/jobs", "/zeus/api/months", "/zeus/api/months/saved"):
+    for path in (
+        *routes,
+        *data_routes(),
+        "/zeus/api/jobs",
+        "/zeus/api/months",
+        "/zeus/api/months/saved",
+    ):
         assert viewer.get(path).status_code == 200, path
-    assert "1 trial of this log cannot be read: d.train/1" in viewer.get(DAG_COSTS.format("d")).json()["left_out"]
+    assert (
+        "1 attempt of this log cannot be read: d.train/1"
+        in viewer.get(DAG_COSTS.format("d")).json()["left_out"]
+    )
     assert [row["run_id"] for row in viewer.get(DAG_COSTS.format("d")).json()["rows"]] == ["run2"]
 
 
@@ -305,7 +359,9 @@ def test_a_store_that_cannot_be_reached_is_named_without_its_password(
         assert "hunter2" not in answer.text
 
 
-def test_a_connection_of_the_metadata_database_counts_at_once(admin: Any, home: Path, airflow_home: Path) -> None:
+def test_a_connection_of_the_metadata_database_counts_at_once(
+    admin: Any, home: Path, airflow_home: Path
+) -> None:
     from airflow.models import Connection
     from airflow.utils.session import create_session
 
@@ -315,14 +371,21 @@ def test_a_connection_of_the_metadata_database_counts_at_once(admin: Any, home: 
     ran(elsewhere, 1)
     assert admin.get(data_routes()[0]).json()["note"] == dag_view.NO_JOB
     with create_session() as session:
-        session.add(Connection(conn_id="zeus_default", conn_type="sqlite", host=str(home / "elsewhere.db")))
+        session.add(
+            Connection(conn_id="zeus_default", conn_type="sqlite", host=str(home / "elsewhere.db"))
+        )
     try:
         answer = admin.get(data_routes()[0]).json()
     finally:
         with create_session() as session:
-            session.delete(session.scalar(sa.select(Connection).where(Connection.conn_id == "zeus_default")))
+            session.delete(
+                session.scalar(sa.select(Connection).where(Connection.conn_id == "zeus_default"))
+            )
         elsewhere.close()
-    assert ([r["run_id"] for r in answer["rows"]], answer["store"]) == (["run1"], f"sqlite:{home / 'elsewhere.db'}")
+    assert ([r["run_id"] for r in answer["rows"]], answer["store"]) == (
+        ["run1"],
+        f"sqlite:{home / 'elsewhere.db'}",
+    )
 
 
 # --- odd requests
@@ -344,7 +407,11 @@ BAD_IDS = [
 @pytest.mark.parametrize("bad", BAD_IDS)
 def test_forged_ids_give_nothing(viewer: Any, store: Store, bad: str) -> None:
     ran(store, 1)
-    for path in [*data_routes(bad), *data_routes("d", bad)[1:], f"/zeus/static/{quote(bad, safe='')}/page.html"]:
+    for path in [
+        *data_routes(bad),
+        *data_routes("d", bad)[1:],
+        f"/zeus/static/{quote(bad, safe='')}/page.html",
+    ]:
         answer = viewer.get(path)
         assert answer.status_code in (200, 404), path
         if answer.status_code == 200:
@@ -365,7 +432,9 @@ def test_limits_out_of_range_are_refused(viewer: Any, limit: str) -> None:
 
 def test_only_reading(viewer: Any) -> None:
     for path in data_routes():
-        assert [viewer.request(m, path).status_code for m in ("POST", "PUT", "DELETE", "PATCH")] == [405] * 4
+        assert [
+            viewer.request(m, path).status_code for m in ("POST", "PUT", "DELETE", "PATCH")
+        ] == [405] * 4
 
 
 def test_any_dag_is_not_a_dag(viewer: Any, store: Store) -> None:
@@ -377,15 +446,28 @@ def test_any_dag_is_not_a_dag(viewer: Any, store: Store) -> None:
 # --- headers and files
 
 
-def test_every_answer_is_strict(viewer: Any, anonymous: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers_ = [viewer.get(p) for p in [*data_routes(), "/zeus/page", "/zeus/nowhere", "/zeus/static/x/y"]]
-    answers_ += [viewer.get(data_routes("~")[0]), anonymous.get("/zeus/page"), viewer.post("/zeus/page")]
+def test_every_answer_is_strict(
+    viewer: Any, anonymous: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers_ = [
+        viewer.get(p) for p in [*data_routes(), "/zeus/page", "/zeus/nowhere", "/zeus/static/x/y"]
+    ]
+    answers_ += [
+        viewer.get(data_routes("~")[0]),
+        anonymous.get("/zeus/page"),
+        viewer.post("/zeus/page"),
+    ]
     monkeypatch.setenv("AIRFLOW_CONN_ZEUS_DEFAULT", "postgres://127.0.0.1:1/zeus")
     answers_.append(viewer.get(data_routes()[0]))
     assert [a.status_code for a in answers_] == [200, 200, 200, 404, 404, 404, 401, 405, 503]
     for answer in answers_:
         policy = answer.headers["Content-Security-Policy"]
-        for part in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'self'"):
+        for part in (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "frame-ancestors 'self'",
+        ):
             assert part in policy
         assert "unsafe" not in policy
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -394,9 +476,16 @@ def test_every_answer_is_strict(viewer: Any, anonymous: Any, home: Path, monkeyp
 
 def test_the_page_has_nothing_inline_and_all_its_files(viewer: Any) -> None:
     page = viewer.get("/zeus/page").text
-    assert not re.search(r"<style|style=|<script(?![^>]*src=)|\son\w+=|//", page.removeprefix("<!doctype html>"))
+    assert not re.search(
+        r"<style|style=|<script(?![^>]*src=)|\son\w+=|//", page.removeprefix("<!doctype html>")
+    )
     files = re.findall(r'(?:src|href)="(static/[^"]+)"', page)
-    assert {f.rpartition("/")[2] for f in files} >= {"page.css", "ui.js", "page.js", "echarts.common.min.js"}
+    assert {f.rpartition("/")[2] for f in files} >= {
+        "page.css",
+        "ui.js",
+        "page.js",
+        "echarts.common.min.js",
+    }
     for file in files[:-1]:
         answer = viewer.get(f"/zeus/{file}")
         assert answer.status_code == 200
@@ -410,7 +499,9 @@ OURS = sorted(p.name for p in assets.STATIC.glob("*.js") if p.name != CHARTS)
 @pytest.mark.parametrize("name", OURS)
 def test_the_scripts_set_text_only(name: str) -> None:
     script = (assets.STATIC / name).read_text()
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://", script)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://", script
+    )
 
 
 @pytest.fixture
@@ -444,13 +535,19 @@ def test_the_chart_library_is_sent_compressed_as_it_was_built(viewer: Any, chart
         assert b"".join(answer.iter_raw()) == ready
     assert answer.headers["Content-Encoding"] == "gzip"
     assert "immutable" in answer.headers["Cache-Control"]
-    plain = viewer.get(f"/zeus/static/{assets.tag()}/{CHARTS}", headers={"Accept-Encoding": "identity"})
+    plain = viewer.get(
+        f"/zeus/static/{assets.tag()}/{CHARTS}", headers={"Accept-Encoding": "identity"}
+    )
     assert "Content-Encoding" not in plain.headers
     assert plain.content == b"window.echarts = {};"
 
 
-@pytest.mark.parametrize("zipped", [None, gzip.compress(b"of another version", mtime=0), b"no gzip at all"])
-def test_a_missing_or_wrong_compressed_copy_is_made_in_memory(viewer: Any, charts: Any, zipped: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "zipped", [None, gzip.compress(b"of another version", mtime=0), b"no gzip at all"]
+)
+def test_a_missing_or_wrong_compressed_copy_is_made_in_memory(
+    viewer: Any, charts: Any, zipped: bytes | None
+) -> None:
     charts(b"window.echarts = {};", zipped)
     answer = viewer.get(f"/zeus/static/{assets.tag()}/{CHARTS}")
     assert (answer.content, answer.headers["Content-Encoding"]) == (b"window.echarts = {};", "gzip")
@@ -484,7 +581,9 @@ def test_a_page_that_cannot_be_loaded_leaves_the_api_server_alone(
 def test_its_addresses_hold_behind_a_path_prefix() -> None:
     for view in ZeusPlugin.external_views:
         assert not view["href"].startswith(("/", "http"))
-    assert len({v["url_route"] for v in ZeusPlugin.external_views}) == len(ZeusPlugin.external_views)
+    assert len({v["url_route"] for v in ZeusPlugin.external_views}) == len(
+        ZeusPlugin.external_views
+    )
     assert {v["destination"]: v["url_route"] for v in ZeusPlugin.external_views} == {
         "nav": NAV_ROUTE,
         "dag": DAG_ROUTE,

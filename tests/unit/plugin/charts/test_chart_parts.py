@@ -51,16 +51,23 @@ def test_colours_are_readable_in_both_themes(colour: str, back: str) -> None:
     assert _contrast(colour, back) >= 3.0, "WCAG 2, graphical objects"
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 6, 8, 24, 32, 48, 90, 96, 100, 192, 384, 1000, 4096, None])
+@pytest.mark.parametrize(
+    "batch_size", [1, 2, 6, 8, 24, 32, 48, 90, 96, 100, 192, 384, 1000, 4096, None]
+)
 @pytest.mark.parametrize("back", ["#ffffff", "#121212", "#171e2d"])
-def test_a_size_has_a_colour_that_is_readable_in_both_themes(batch_size: int | None, back: str) -> None:
+def test_a_size_has_a_colour_that_is_readable_in_both_themes(
+    batch_size: int | None, back: str
+) -> None:
     assert _contrast(chart_parts.size_colour(batch_size), back) >= 3.0
 
 
 def test_neighbours_have_other_colours_and_two_series_of_one_size_too() -> None:
     sizes = [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024]
     assert len({chart_parts.size_colour(size) for size in sizes}) == len(sizes)
-    assert chart_parts.colours_of([64, 32]) == [chart_parts.size_colour(64), chart_parts.size_colour(32)]
+    assert chart_parts.colours_of([64, 32]) == [
+        chart_parts.size_colour(64),
+        chart_parts.size_colour(32),
+    ]
     assert len(set(chart_parts.colours_of([64, 64, 32]))) == 3
 
 

@@ -13,12 +13,12 @@ import pytest
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.trial import Phase, State, Trial
+from airflow_provider_zeus.plugin.answer_parts import RunRow
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.charts.chart_parts import number, size_colour
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
+from airflow_provider_zeus.plugin.charts.run_axis import HistoryBreak
 from airflow_provider_zeus.plugin.views import costs
-from airflow_provider_zeus.plugin.views.dag_known import HistoryBreak
-from airflow_provider_zeus.plugin.views.models import RunRow
 from tests.unit.plugin.kit import JOB, trial
 
 HALF = Weights(0.5, 300.0)
@@ -41,17 +41,26 @@ def dots(option: dict[str, Any]) -> dict[str, list[Any]]:
 def test_a_point_per_run_oldest_first_grouped_by_batch_size() -> None:
     option = chart(trial(1, "a", 32, energy_j=1000.0), trial(2, "b", 64), trial(3, "c", 32))
     assert option["xAxis"]["data"] == ["slice a", "slice b", "slice c"]
-    assert option["yAxis"]["name"] == "energy and time together [% of the first run]", "it cannot be taken for energy"
-    assert {name: [p["value"][0] for p in points] for name, points in dots(option).items()} == {"32": [0, 2], "64": [1]}
+    assert option["yAxis"]["name"] == "energy and time together [% of the first run]", (
+        "it cannot be taken for energy"
+    )
+    assert {name: [p["value"][0] for p in points] for name, points in dots(option).items()} == {
+        "32": [0, 2],
+        "64": [1],
+    }
     others = [points["value"][1] for points in dots(option)["32"]]
     assert others[0] == 100
-    assert others[1] == pytest.approx(100 * (1120 + 2700) / (1000 + 2700), rel=1e-5), "half and half, at 300 W"
+    assert others[1] == pytest.approx(100 * (1120 + 2700) / (1000 + 2700), rel=1e-5), (
+        "half and half, at 300 W"
+    )
     of_default = chart(trial(1, "a", 32, energy_j=1000.0), whole=(3700.0, "always 32"))
     assert of_default["yAxis"]["name"] == "energy and time together [% of always 32]"
     assert dots(of_default)["32"][0]["value"][1] == 50
     assert dots(of_default)["32"][0]["tip"].splitlines()[1] == "50 % of always 32"
     assert option["legend"]["data"] == ["32", "64"]
-    assert option["tooltip"]["renderMode"] == "richText", "a strict Content-Security-Policy allows no other"
+    assert option["tooltip"]["renderMode"] == "richText", (
+        "a strict Content-Security-Policy allows no other"
+    )
 
 
 def test_a_batch_size_has_one_colour_whatever_else_ran() -> None:
@@ -63,6 +72,14 @@ def test_a_batch_size_has_one_colour_whatever_else_ran() -> None:
     assert len({colour(several, name) for name in ("16", "32", "64")}) == 3
 
 
+def test_runs_that_were_not_needed_alone_are_no_chart_even_if_one_has_a_cost() -> None:
+    idle = [trial(1, "a", state=State.NOT_NEEDED), trial(2, "b", state=State.NOT_NEEDED)]
+    assert any(row.cost.value for row in rows(*idle))
+    drawn = dag_charts.cost_chart(rows(*idle), HALF)
+    assert drawn.option is None
+    assert drawn.note.startswith("No run of known cost yet.")
+
+
 def test_a_run_without_a_slice_is_named_by_when_it_began() -> None:
     log = trial(1, "scheduled__2026-10-06T19:23:38+00:00", data_slice=None)
     assert chart(replace(log, opened_at=1.7753e9))["xAxis"]["data"] == ["2026-04-04 10:53"]
@@ -71,21 +88,42 @@ def test_a_run_without_a_slice_is_named_by_when_it_began() -> None:
 
 
 def test_given_up_and_kept_differ_by_more_than_colour() -> None:
-    option = chart(trial(1, "a", 64, State.GIVEN_UP), trial(2, "a", 32), trial(3, "b", 32, State.FAILED))
+    option = chart(
+        trial(1, "a", 64, State.GIVEN_UP), trial(2, "a", 32), trial(3, "b", 32, State.FAILED)
+    )
     assert [p["symbol"] for p in dots(option)["32"]] == ["diamond", "triangle"]
-    assert [p["label"]["formatter"] for p in dots(option)["32"] if "label" in p] == ["64→32"], "where it changes"
-    log = [trial(1, "z", 32), trial(2, "a", 64, State.GIVEN_UP), trial(3, "a", 32), trial(4, "b", 32)]
+    assert [p["label"]["formatter"] for p in dots(option)["32"] if "label" in p] == ["64→32"], (
+        "where it changes"
+    )
+    log = [
+        trial(1, "z", 32),
+        trial(2, "a", 64, State.GIVEN_UP),
+        trial(3, "a", 32),
+        trial(4, "b", 32),
+    ]
     points = dots(chart(*log))["32"]
-    assert [p.get("label", {}).get("formatter") for p in points] == ["32", "64→32", None], "a diamond has its numbers"
+    assert [p.get("label", {}).get("formatter") for p in points] == ["32", "64→32", None], (
+        "a diamond has its numbers"
+    )
     note = dag_charts.cost_chart(rows(*log), HALF).note
-    assert "Diamond, such as 64→32: the size before the arrow was given up; the cost is of both." in note
+    assert (
+        "Diamond, such as 64→32: the size before the arrow was given up; the cost is of both."
+        in note
+    )
 
 
-def test_a_run_that_missed_its_target_is_a_cross_and_the_caption_names_the_marks_that_are_there() -> None:
-    log = [trial(1, "a", 32, State.EXHAUSTED, phase=Phase.EXPLORE), trial(2, "b", 32, phase=Phase.EXPLORE)]
+def test_a_run_that_missed_its_target_is_a_cross_and_the_caption_names_the_marks_that_are_there() -> (
+    None
+):
+    log = [
+        trial(1, "a", 32, State.EXHAUSTED, phase=Phase.EXPLORE),
+        trial(2, "b", 32, phase=Phase.EXPLORE),
+    ]
     missed, reached = dots(chart(*log))["32"]
     assert missed["symbol"].startswith("path://")
-    assert (missed["itemStyle"]["color"], reached["symbol"]) == ("transparent", "circle"), "an outline has no filling"
+    assert (missed["itemStyle"]["color"], reached["symbol"]) == ("transparent", "circle"), (
+        "an outline has no filling"
+    )
     (alone,) = dots(chart(trial(1, "a", 32, State.EXHAUSTED, phase=Phase.INCUMBENT)))["32"]
     assert alone["itemStyle"]["borderColor"] == size_colour(32)
     note = dag_charts.cost_chart(rows(*log), HALF).note
@@ -101,7 +139,9 @@ def test_numbers_of_runs_side_by_side_do_not_overlap() -> None:
     named = [(p["value"], -p["label"]["offset"][1]) for p in points if "label" in p]
     at = [(440 / 36 * x, 120 * y / most + up) for (x, y), up in named]
     assert len(named) > 8
-    assert all(abs(a - c) > 24 or abs(b - d) > 13.9 for (a, b), (c, d) in itertools.combinations(at, 2)), "in pixels"
+    assert all(
+        abs(a - c) > 24 or abs(b - d) > 13.9 for (a, b), (c, d) in itertools.combinations(at, 2)
+    ), "in pixels"
 
 
 def test_nothing_to_draw() -> None:
@@ -148,7 +188,9 @@ def test_exploring_and_best_known_differ_by_more_than_colour() -> None:
     option = chart(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b", 32, phase=Phase.INCUMBENT))
     exploring, best = dots(option)["32"]
     assert (exploring["itemStyle"]["color"], "itemStyle" in best) == ("transparent", False)
-    table = dag_charts.cost_chart(rows(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b")), HALF).table
+    table = dag_charts.cost_chart(
+        rows(trial(1, "a", 32, phase=Phase.EXPLORE), trial(2, "b")), HALF
+    ).table
     assert table is not None
     assert [row[table.columns.index("Exploring")] for row in table.rows] == ["no", "yes"]
 
@@ -159,7 +201,9 @@ def test_what_is_forgotten_is_marked_where_it_is_forgotten() -> None:
     option = chart(trial(1, "a"), trial(2, "b"), breaks=[mark, gone])
     (line,) = [s["markLine"]["data"] for s in option["series"] if "markLine" in s]
     assert line == [{"xAxis": 1, "label": {"formatter": "data (changed)"}}]
-    assert "The data changed." in dag_charts.cost_chart(rows(trial(1, "a")), HALF, breaks=[mark]).note
+    assert (
+        "The data changed." in dag_charts.cost_chart(rows(trial(1, "a")), HALF, breaks=[mark]).note
+    )
 
 
 def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
@@ -168,7 +212,9 @@ def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
         ("a", "train", -1): Estimate(7_200.0, 7_200.0, 7_200.0),
         ("b", "train", -1): Estimate(3_600.0, 1_800.0, 5_400.0),
     }
-    elsewhere = ComparisonCurve("always 64", {("elsewhere", "train", -1): Estimate(1.0)}, dash="dotted")
+    elsewhere = ComparisonCurve(
+        "always 64", {("elsewhere", "train", -1): Estimate(1.0)}, dash="dotted"
+    )
     option = chart(*log, curves=[ComparisonCurve("default 32", known), elsewhere])
     (line,) = [s for s in option["series"] if s["name"] == "default 32"]
     size = dag_charts.charted(rows(*log))[0].cost.value / 100
@@ -177,7 +223,9 @@ def test_default_and_best_fixed_are_lines_in_the_axis_unit() -> None:
     assert below == [[0, number(7_200.0 / size)], [1, number(1_800.0 / size)]]
     assert band == [[0, 0.0], [1, number(3_600.0 / size)]], "no band where the default itself ran"
     interval = {"name": "90 % sure", "icon": "rect"}
-    assert option["legend"]["data"] == ["32", "default 32", interval], "a line of no run that is shown is left out"
+    assert option["legend"]["data"] == ["32", "default 32", interval], (
+        "a line of no run that is shown is left out"
+    )
 
 
 def test_text_from_outside_stays_text() -> None:
@@ -195,15 +243,20 @@ def test_a_long_history_gets_a_slider_and_no_labels() -> None:
     assert "dataZoom" not in chart(trial(1, "a"))
     tried = trial(301, "last", 64, State.GIVEN_UP), trial(302, "last", 32)
     points = dots(chart(*(trial(n, f"long{n}") for n in range(1, 200)), *tried))
-    assert [p["label"]["formatter"] for of in points.values() for p in of if "label" in p] == ["64→32"], (
-        "no legend does"
-    )
+    assert [p["label"]["formatter"] for of in points.values() for p in of if "label" in p] == [
+        "64→32"
+    ], "no legend does"
 
 
 def test_the_chart_in_words() -> None:
-    shown = dag_charts.cost_chart(rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)), HALF)
+    shown = dag_charts.cost_chart(
+        rows(trial(1, "a", 64, energy_j=100.0), trial(2, "b", 32, energy_j=900.0)), HALF
+    )
     assert "Cost of 2 runs" in shown.text
-    assert re.findall(r"([\d.]+ %) with batch size (\d+)", shown.text) == [("129 %", "32"), ("100 %", "64")]
+    assert re.findall(r"([\d.]+ %) with batch size (\d+)", shown.text) == [
+        ("129 %", "32"),
+        ("100 %", "64"),
+    ]
     assert shown.table is not None
     assert [row[:2] for row in shown.table.rows] == [["slice b", "32"], ["slice a", "64"]]
 
@@ -217,7 +270,9 @@ def test_runs_that_were_not_needed_lie_on_the_axis_and_have_no_cost() -> None:
     assert idle["symbol"] not in dag_charts.MARKS, "no mark has two meanings"
     assert sum(len(points) for points in dots(option).values()) == 3
     lines = [s["data"] for s in option["series"] if s["type"] == "line" and s["name"] == ""]
-    assert [[x for x, _ in data] for data in lines] == [[0, 2]], "the path goes on from cost to cost"
+    assert [[x for x, _ in data] for data in lines] == [[0, 2]], (
+        "the path goes on from cost to cost"
+    )
     found = dag_charts.cost_chart(rows(*log), HALF)
     assert found.table is not None
     assert found.table.rows[1][2:4] == ["–", "not needed"]

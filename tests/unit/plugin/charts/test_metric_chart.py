@@ -23,7 +23,9 @@ def test_a_line_per_attempt_with_the_target() -> None:
     }
     (mark,) = option["series"][0]["markLine"]["data"]
     assert mark["yAxis"] == 0.8
-    assert "position" not in mark["label"], "at the line's end, beside the chart: no curve strikes it through"
+    assert "position" not in mark["label"], (
+        "at the line's end, beside the chart: no curve strikes it through"
+    )
     assert option["grid"]["right"] > 7 * len(mark["label"]["formatter"])
     assert "markLine" not in option["series"][1]
     assert "2: batch size 32 ended at 0.85 after 2 epochs" in chart.text
@@ -34,7 +36,8 @@ def test_a_line_per_attempt_with_the_target() -> None:
 
 def test_the_labels_of_near_targets_do_not_overlap() -> None:
     curves = [
-        MetricCurve(name, "accuracy", (0.0, 1.0), aim, 32) for name, aim in zip("abc", (0.84, 0.86, 0.4), strict=True)
+        MetricCurve(name, "accuracy", (0.0, 1.0), aim, 32)
+        for name, aim in zip("abc", (0.84, 0.86, 0.4), strict=True)
     ]
     chart = metric_chart.chart_of(curves)
     assert chart.option is not None
@@ -48,7 +51,9 @@ def test_the_labels_of_near_targets_do_not_overlap() -> None:
 
 def test_a_target_that_was_missed_is_within_the_chart() -> None:
     def axis(*aims: float) -> dict[str, object]:
-        chart = metric_chart.chart_of([MetricCurve(str(aim), "accuracy", (0.5, 0.7), aim, 32) for aim in aims])
+        chart = metric_chart.chart_of(
+            [MetricCurve(str(aim), "accuracy", (0.5, 0.7), aim, 32) for aim in aims]
+        )
         assert chart.option is not None
         return {end: chart.option["yAxis"].get(end) for end in ("min", "max")}
 
@@ -57,12 +62,20 @@ def test_a_target_that_was_missed_is_within_the_chart() -> None:
     assert axis(0.6) == {"min": None, "max": None}
 
 
+def test_ticks_do_not_overlap_beside_a_target_below_all_curves() -> None:
+    chart = metric_chart.chart_of([MetricCurve("a", "loss", (0.9, 0.7), 0.5, 32)])
+    assert chart.option is not None
+    assert chart.option["yAxis"]["axisLabel"] == {"hideOverlap": True, "showMinLabel": False}
+
+
 def test_a_run_without_metrics_has_no_chart() -> None:
     assert metric_chart.attempts([trial(1, "r"), trial(2, "r", epoch_metrics=())]) is None
 
 
 def test_a_long_training_has_a_short_table_and_says_what_is_not_kept() -> None:
-    chart = metric_chart.chart_of([MetricCurve("a", "loss", tuple(1 / n for n in range(1, 1001)), 0.5, 32)])
+    chart = metric_chart.chart_of(
+        [MetricCurve("a", "loss", tuple(1 / n for n in range(1, 1001)), 0.5, 32)]
+    )
     assert chart.table is not None
     epochs = [int(row[0]) for row in chart.table.rows]
     assert (epochs[0], epochs[1], epochs[-1]) == (1, 20, 1000)

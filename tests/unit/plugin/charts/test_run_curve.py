@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import ProfileSample
+from airflow_provider_zeus.plugin.answer_parts import Chart
 from airflow_provider_zeus.plugin.charts import run_curve
-from airflow_provider_zeus.plugin.views.models import Chart
 
 
 def drawn(chart: Chart) -> dict[str, Any]:
@@ -47,7 +47,9 @@ def test_joules_and_seconds_per_sample_against_the_limit() -> None:
         (1.0, None, ["optimum 200 W"]),
     ],
 )
-def test_the_optimum_is_marked_and_where_the_run_was(eta: float, ran_w: float | None, marks: list[str]) -> None:
+def test_the_optimum_is_marked_and_where_the_run_was(
+    eta: float, ran_w: float | None, marks: list[str]
+) -> None:
     found = drawn(curve(ran_w, eta))["series"][0]["markLine"]["data"]
     assert [m["label"]["formatter"] for m in found] == marks
     assert len({m["label"]["offset"][1] for m in found}) == len(marks), "none hides another"

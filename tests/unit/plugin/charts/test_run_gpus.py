@@ -13,7 +13,11 @@ BOTH = {"device_count": 2, "gpu_uuid": "GPU-a,GPU-b"}
 
 
 def wide(
-    number: int, batch_size: int, each: tuple[float, ...] | None, state: State = State.CONVERGED, **more: Any
+    number: int,
+    batch_size: int,
+    each: tuple[float, ...] | None,
+    state: State = State.CONVERGED,
+    **more: Any,
 ) -> Trial:
     each = each and tuple(3600 * wh for wh in each)
     return trial(number, "r", batch_size, state, **{**BOTH, "gpu_energy_j": each, **more})
@@ -31,7 +35,11 @@ def test_bars_of_each_gpu_attempt_upon_attempt() -> None:
         "2: batch size 32": [1.0, 4.5],
     }
     assert {s["stack"] for s in option["series"]} == {"all"}
-    assert option["series"][0]["data"][1]["tip"].split("\n") == ["GPU 2: GPU-b", "1: batch size 64", "3 Wh"]
+    assert option["series"][0]["data"][1]["tip"].split("\n") == [
+        "GPU 2: GPU-b",
+        "1: batch size 64",
+        "3 Wh",
+    ]
     assert chart.table is not None
     assert chart.table.rows == [
         ["GPU 1", "GPU-a", "2 Wh", "1 Wh", "3 Wh", "29 %"],
@@ -41,7 +49,9 @@ def test_bars_of_each_gpu_attempt_upon_attempt() -> None:
 
 
 def test_a_retry_on_other_gpus_has_bars_of_its_own() -> None:
-    chart = gpus([wide(1, 32, (1.0, 2.0), State.FAILED), wide(2, 32, (3.0, 4.0), gpu_uuid="GPU-c,GPU-b")])
+    chart = gpus(
+        [wide(1, 32, (1.0, 2.0), State.FAILED), wide(2, 32, (3.0, 4.0), gpu_uuid="GPU-c,GPU-b")]
+    )
     assert chart is not None
     assert chart.table is not None
     assert [row[1:5] for row in chart.table.rows] == [

@@ -17,14 +17,17 @@ PUSHED = Planned(signal="carbon", why="It waits until then.", until_s=UNTIL_S).x
 @pytest.mark.parametrize("value", [PUSHED, json.dumps(PUSHED)])
 def test_what_the_operator_pushes_is_read(value: Any) -> None:
     assert StartWait.read(value, named=True) == StartWait(UNTIL_S, "It waits until then.")
-    assert StartWait.read({**PUSHED, "until": None}, named=True) == StartWait(None, "It waits until then.")
+    assert StartWait.read({**PUSHED, "until": None}, named=True) == StartWait(
+        None, "It waits until then."
+    )
     assert StartWait.read({**PUSHED, "trains": "train"}, named=True) == StartWait(
         UNTIL_S, "It waits until then.", "train"
     )
 
 
 @pytest.mark.parametrize(
-    "value", [None, 3, "{", [], {}, {"why": 1}, {"why": "x", "until": "soon"}, {"why": "x", "until": 5}]
+    "value",
+    [None, 3, "{", [], {}, {"why": 1}, {"why": "x", "until": "soon"}, {"why": "x", "until": 5}],
 )
 def test_what_is_something_else_is_left_out(value: Any) -> None:
     assert StartWait.read(value, named=True) is None
@@ -39,8 +42,10 @@ def test_long_texts_are_cut() -> None:
 def test_the_plan_beside_what_came_of_it() -> None:
     wait = StartWait(UNTIL_S, "It waits until then.")
     assert wait.text(None) == "It waits until then."
-    assert wait.text(UNTIL_S + 60) == (
-        "The start was planned for 2023-11-14 22:13 UTC; it began at 2023-11-14 22:14 UTC. It waits until then."
+    assert (
+        wait.text(UNTIL_S + 60)
+        == "The start was planned for 2023-11-14 22:13 UTC; it began at 2023-11-14 22:14 UTC. It"
+        " waits until then."
     )
     assert StartWait(None, "It starts at once.").text(UNTIL_S) == "It starts at once."
 
@@ -58,7 +63,11 @@ def test_all_that_waits_in_a_run() -> None:
 @pytest.mark.parametrize("own", ["grid_of_us", "x" * 10_000])
 def test_the_connection_of_a_signal_is_for_those_who_may_read_connections(own: str) -> None:
     pushed = {**PUSHED, "signal": own}
-    whys = {named: wait.why for named in (False, True) if (wait := StartWait.read(pushed, named=named)) is not None}
+    whys = {
+        named: wait.why
+        for named in (False, True)
+        if (wait := StartWait.read(pushed, named=named)) is not None
+    }
     assert whys[False] == "It waits until then."
     assert whys[True].startswith(f"It waits until then. Its signal is Connection {own[:200]}")
     assert len(whys[True]) < 400

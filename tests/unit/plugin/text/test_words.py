@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.plugin.text import words
+from tests.golden import Table
 from tests.unit.plugin.kit import trial
 
 
@@ -23,7 +22,10 @@ def test_every_state_and_phase_has_words() -> None:
         texts = [said(each) for each in kind]
         assert len(set(texts)) == len(texts)
         assert not any("_" in text or "unknown" in text for text in texts)
-    assert (words.state(State.CONVERGED), words.phase(Phase.INCUMBENT)) == ("reached target", "best known")
+    assert (words.state(State.CONVERGED), words.phase(Phase.INCUMBENT)) == (
+        "reached target",
+        "best known",
+    )
 
 
 def test_live_settings_in_words() -> None:
@@ -53,26 +55,38 @@ def test_the_cost_rule_of_time_alone() -> None:
     assert "time alone" in words.cost_rule(Weights(0.0, 1.0, time_alone=True))
 
 
-def test_why_an_attempt_ended() -> None:
-    ends: list[tuple[State, dict[str, object]]] = [
-        (State.RUNNING, {}),
-        (State.CONVERGED, {"epochs": 5.0}),
-        (State.CONVERGED, {"epochs": None, "metric": None}),
-        (State.EXHAUSTED, {"metric": 0.7, "reason": "10 epochs done, below the target"}),
-        (State.NO_METRIC, {"metric": None, "reason": "the command did not report its acc: print it as JSON"}),
-        (State.NO_METRIC, {"metric": None, "reason": "no result"}),
-        (State.GIVEN_UP, {"reason": "5 kJ spent"}),
-        (State.FAILED, {"reason": "RuntimeError: x"}),
-        (State.ABANDONED, {"reason": "lease expired"}),
-        (State.NO_DATA, {}),
-        (State.FAILED, {}),
-    ]
-    found = [f"{state.value}: {words.ended(trial(1, 'a', state=state, **changes))}" for state, changes in ends]
-    assert "\n".join(found) + "\n" == (Path(__file__).parent / "snapshots/attempt_ends.txt").read_text()
+ENDS: dict[str, tuple[State, dict[str, object]]] = {
+    "an attempt is running": (State.RUNNING, {}),
+    "an attempt converged": (State.CONVERGED, {"epochs": 5.0}),
+    "an attempt converged, and nothing else is known": (
+        State.CONVERGED,
+        {"epochs": None, "metric": None},
+    ),
+    "an attempt reached a target that was set at run time": (
+        State.CONVERGED,
+        {"target_value": 0.75},
+    ),
+    "an attempt is exhausted": (
+        State.EXHAUSTED,
+        {"metric": 0.7, "reason": "10 epochs done, below the target"},
+    ),
+    "a command reported no metric": (
+        State.NO_METRIC,
+        {"metric": None, "reason": "the command did not report its acc: print it as JSON"},
+    ),
+    "an attempt reported no metric": (State.NO_METRIC, {"metric": None, "reason": "no result"}),
+    "an attempt was given up": (State.GIVEN_UP, {"reason": "5 kJ spent"}),
+    "an attempt failed": (State.FAILED, {"reason": "RuntimeError: x"}),
+    "an attempt failed without a reason": (State.FAILED, {}),
+    "an attempt was abandoned": (State.ABANDONED, {"reason": "lease expired"}),
+    "an attempt had no data": (State.NO_DATA, {}),
+}
 
 
-def test_a_target_set_at_run_time_counts() -> None:
-    assert "(target: at least 0.75)" in words.ended(trial(1, "a", target_value=0.75))
+@pytest.mark.parametrize("situation", ENDS)
+def test_why_an_attempt_ended(situation: str) -> None:
+    state, changes = ENDS[situation]
+    Table("run_page").check(situation, words.ended(trial(1, "a", state=state, **changes)))
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.plugin.answer_parts import Figure
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.plugin.text.saved_text import Told
-from airflow_provider_zeus.plugin.views.dag_view import lever_table
-from airflow_provider_zeus.plugin.views.models import Figure
+from airflow_provider_zeus.plugin.text.saved_text import ShownSaving
+from airflow_provider_zeus.plugin.views.dag_view import LeverColumn, lever_table
 from airflow_provider_zeus.reports.levers import BATCH_SIZE, LIMIT, Lever
 
 
-def column(name: str, figure: Callable[[float], Figure], *saved: Estimate) -> tuple[Told, list[Lever]]:
+def column(name: str, figure: Callable[[float], Figure], *saved: Estimate) -> LeverColumn:
     """``saved``: by the batch size, by the limit, and by both."""
-    levers = [Lever(name=lever, saved=each) for lever, each in zip((BATCH_SIZE, LIMIT), saved[:2], strict=True)]
-    return Told(name, saved[2], figure), levers
+    levers = [
+        Lever(name=lever, saved=each)
+        for lever, each in zip((BATCH_SIZE, LIMIT), saved[:2], strict=True)
+    ]
+    return LeverColumn(ShownSaving(name, saved[2], figure), levers)
 
 
 def test_a_row_for_each_lever_and_their_sum() -> None:
-    why, open_ = Estimate.missing("nothing measures energy"), Estimate(5000.0, -1000.0, 9000.0)
-    hours = Estimate(7200.0, 3600.0, 10_800.0), Estimate(-600.0, -600.0, -600.0), Estimate(6600.0, 3000.0, 10_200.0)
+    why = Estimate.missing("nothing measures energy")
+    open_ = Estimate(5000.0, -1000.0, 9000.0)
+    hours = (
+        Estimate(7200.0, 3600.0, 10_800.0),
+        Estimate(-600.0, -600.0, -600.0),
+        Estimate(6600.0, 3000.0, 10_200.0),
+    )
     table = lever_table(
         [
             column("Energy", words.energy, why, why, why),

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.trial import UNSEEN, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import DATA_WAIT, UNSEEN, ProfileSample, State, Trial
+from airflow_provider_zeus.plugin.answer_parts import Tile
+from airflow_provider_zeus.plugin.text.factors import Factors
 from airflow_provider_zeus.plugin.views import costs, pages, run_view
-from airflow_provider_zeus.plugin.views.factors import Factors
-from airflow_provider_zeus.plugin.views.models import Tile
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_figures import RunFigures, RunSaving, Yardstick
+from tests.golden import Table
 from tests.unit.plugin.kit import JOB, trial
 
 NONE = Factors()
@@ -24,8 +25,17 @@ PROFILE = [
 ]
 
 
+def check(situation: str, *texts: str) -> None:
+    """Lines of the page are a row of its table."""
+    Table("run_page").check(situation, "\n".join(texts))
+
+
 def part(
-    *trials: Trial, pending: Any = None, factors: Factors = NONE, saving: RunSaving | None = None, **live: Any
+    *trials: Trial,
+    pending: Any = None,
+    factors: Factors = NONE,
+    saving: RunSaving | None = None,
+    **live: Any,
 ) -> Any:
     made = run_view.RunPart(list(trials), live, pending or {}, saving, factors, "", None, ())
     return SimpleNamespace(**made.head, **pages.content("run", made))
@@ -40,7 +50,8 @@ def tile(of: Any, name: str) -> Tile:
 
 def test_the_figures_of_a_run() -> None:
     run = part(
-        trial(1, "r", 64, State.GIVEN_UP, energy_j=500.0, time_s=5.0), trial(2, "r", 32, energy_j=700.0, time_s=7.0)
+        trial(1, "r", 64, State.GIVEN_UP, energy_j=500.0, time_s=5.0),
+        trial(2, "r", 32, energy_j=700.0, time_s=7.0),
     )
     (cost,) = run.headline
     assert [(t.name, t.figure.text) for t in cost.figures] == [
@@ -51,15 +62,24 @@ def test_the_figures_of_a_run() -> None:
 
 
 def test_a_run_that_reported_no_metric_is_not_below_its_target() -> None:
-    why = {"energy_j": None, "reasons": {UNSEEN: "the command is not seen to use batch size 64: it never names it"}}
-    run = part(trial(1, "r", 64, State.NO_METRIC, reason="the command did not report its accuracy: print it", **why))
+    why = {
+        "energy_j": None,
+        "reasons": {UNSEEN: "the command is not seen to use batch size 64: it never names it"},
+    }
+    run = part(
+        trial(
+            1,
+            "r",
+            64,
+            State.NO_METRIC,
+            reason="the command did not report its accuracy: print it",
+            **why,
+        )
+    )
     assert run.state_text == "no metric reported"
     assert "below" not in run.verdict.text
-    metric, unseen = run.notes
-    assert metric.startswith("No metric reported: whether trial 1 reached its target is not known")
-    assert unseen.startswith("Not seen to use its batch size: the command is not seen to use batch size 64")
     (attempt,) = run.attempts
-    assert attempt.ended.startswith("No metric was reported, so whether it reached its target is not known")
+    check("a command reported no metric and is not seen to use its size", *run.notes, attempt.ended)
 
 
 def test_without_a_source_there_is_no_energy() -> None:
@@ -70,30 +90,40 @@ def test_without_a_source_there_is_no_energy() -> None:
     assert run.source.kind == "no-source", "its badge says how to get one"
 
 
-def test_a_run_marks_its_pause() -> None:
+def test_a_run_axis_its_pause() -> None:
     paused = trial(1, "r", energy_j=3600.0, time_s=40.0, paused_s=18.0, paused_j=1800.0)
-    assert part(paused).notes == ["Its training was paused for 18 s, which drew 0.5 Wh: paid for, and not learnt."]
+    check("a training was paused", *part(paused).notes)
 
 
 def test_a_run_that_was_excluded_says_so_and_still_has_its_costs() -> None:
     attempts = trial(1, "r", 64, State.GIVEN_UP), trial(2, "r", 32)
     excluded = part(*attempts, excluded=[2])
-    assert excluded.notes[0].startswith("Excluded by hand: this run teaches nothing.")
+    check("a run is excluded", *excluded.notes)
     assert part(*attempts, excluded=[3]).notes == part(*attempts).notes
     assert excluded.headline == part(*attempts).headline
 
 
 def test_what_waiting_for_batches_took_is_said_in_money_too() -> None:
     waited = trial(1, "r", energy_j=3600.0, time_s=10.0, data_wait_s=2.0)
-    assert part(waited).notes == ["Waiting for batches took 20 % of its time: 2 s, at most 0.2 Wh."]
+    check("it waited for batches", *part(waited).notes)
     priced = part(waited, factors=Factors(price_per_kwh=500.0, currency="EUR"))
-    assert priced.notes == ["Waiting for batches took 20 % of its time: 2 s, at most 0.2 Wh and 0.10 EUR."]
+    check("it waited for batches, at a price", *priced.notes)
     assert part(trial(1, "r", energy_j=None, time_s=10.0, data_wait_s=0.05)).notes == []
+
+
+def test_waiting_is_told_once_with_what_to_try() -> None:
+    said = "20 % of its time, 2 s and at most 0.2 Wh, was spent waiting for batches"
+    why = {DATA_WAIT: f"{said}. Try num_workers=4 in the DataLoader"}
+    waited = trial(1, "r", energy_j=3600.0, time_s=10.0, data_wait_s=2.0, reasons=why)
+    check("it waited for batches, and there is something to try", *part(waited).notes)
 
 
 def test_waiting_is_priced_as_at_most_the_time_of_the_attempt() -> None:
     hourly = Factors(price_per_gpu_hour=2.0, currency="EUR")
-    run = part(trial(1, "r", energy_j=None, time_s=3600.0, data_wait_s=7200.0, device_count=2), factors=hourly)
+    run = part(
+        trial(1, "r", energy_j=None, time_s=3600.0, data_wait_s=7200.0, device_count=2),
+        factors=hourly,
+    )
     assert "at most 4.00 EUR" in " ".join(run.notes)
 
 
@@ -116,7 +146,9 @@ def test_several_gpus_are_one_sum_and_it_is_said() -> None:
 
 
 def test_money_and_carbon_only_where_their_factors_are_set() -> None:
-    priced = Factors(price_per_kwh=0.5, price_per_gpu_hour=3.6, g_co2e_per_kwh=100.0, currency="EUR")
+    priced = Factors(
+        price_per_kwh=0.5, price_per_gpu_hour=3.6, g_co2e_per_kwh=100.0, currency="EUR"
+    )
     run = part(trial(1, "r", energy_j=3.6e6, time_s=1000.0, device_count=2), factors=priced)
     assert tile(run, "Money").figure.text == "2.50 EUR"
     assert tile(run, "CO₂e").figure.text == "100 g CO₂e"
@@ -134,14 +166,26 @@ def test_a_conversion_is_as_incomplete_as_its_figure() -> None:
         == "≥ 1.00 (no currency set)"
     )
     mixed = trial(1, "r", energy_source="rapl"), trial(2, "r")
-    assert tile(part(*mixed, factors=priced), "Money").figure.text == "–", "different sources are not added"
+    assert tile(part(*mixed, factors=priced), "Money").figure.text == "–", (
+        "different sources are not added"
+    )
 
 
 # --- saving
 
 
 BASE = [
-    trial(n, f"d{n}", 32, epochs=e, energy_j=100.0 * e, time_s=e, power_limit_w=300.0, rest_j=0.0, rest_s=0.0)
+    trial(
+        n,
+        f"d{n}",
+        32,
+        epochs=e,
+        energy_j=100.0 * e,
+        time_s=e,
+        power_limit_w=300.0,
+        rest_j=0.0,
+        rest_s=0.0,
+    )
     for n, e in ((1, 4.0), (2, 6.0))
 ]
 CHEAP = trial(9, "r", 16, epochs=2.0, energy_j=200.0, time_s=2.0, rest_j=0.0, rest_s=0.0)
@@ -151,7 +195,8 @@ SAVING = Yardstick.of(LOG, WHERE, profiles=PROFILE).saving([CHEAP])
 
 def test_the_verdict_of_real_trials() -> None:
     run = part(CHEAP, saving=SAVING)
-    value, low = SAVING.cost.saved.value or 0.0, SAVING.cost.saved.low or 0.0
+    value = SAVING.cost.saved.value or 0.0
+    low = SAVING.cost.saved.low or 0.0
     assert run.verdict.kind == ("saved" if low > 0 else "even")
     assert "against always batch size 32 at full power" in run.verdict.text
     (_, saved) = run.headline
@@ -165,7 +210,10 @@ def test_a_running_trial_tells_how_far_it_is() -> None:
     run = part(trial(1, "r", 32, State.RUNNING, epochs=3.25, metric=0.5), saving=SAVING)
     assert run.live
     assert run.progress is not None
-    assert run.progress.text.split(", ")[1:] == ["epoch 3.2 of at most 10", "accuracy 0.5 (target: at least 0.8)."]
+    assert run.progress.text.split(", ")[1:] == [
+        "epoch 3.2 of at most 10",
+        "accuracy 0.5 (target: at least 0.8).",
+    ]
     assert (run.progress.epochs, run.progress.max_epochs) == (3.25, 10.0)
     assert run.verdict.word == "Running"
     assert [answer.question for answer in run.headline] == ["Cost"]
@@ -187,7 +235,11 @@ def test_a_cost_that_waits_is_no_running_trial() -> None:
     waiting = trial(1, "r", 32, State.RUNNING, energy_j=None, time_s=None)
     run = part(waiting, pending={waiting.key: "Variable zeus-untold:ti-1:1"})
     (attempt,) = run.attempts
-    assert (run.live, run.state_text, attempt.state_text) == (False, costs.NOT_STORED, costs.NOT_STORED)
+    assert (run.live, run.state_text, attempt.state_text) == (
+        False,
+        costs.NOT_STORED,
+        costs.NOT_STORED,
+    )
     assert attempt.waits == "Variable zeus-untold:ti-1:1"
     assert attempt.waits in attempt.ended
     assert "one attempt" in run.notes[-1]
@@ -209,12 +261,19 @@ def test_tasks_mapped_tasks_and_jobs_are_parts_of_their_own() -> None:
         ("d.train", "train", 0): [3],
         ("d.train", "train", 1): [2],
     }
-    assert [part(*own).title for own in parts.values()] == ["other", "train", "train [0]", "train [1]"]
+    assert [part(*own).title for own in parts.values()] == [
+        "other",
+        "train",
+        "train [0]",
+        "train [1]",
+    ]
 
 
 def test_the_present_eta_costs_an_old_run_and_its_own_target_stays() -> None:
     run = part(trial(1, "r", energy_j=900.0, time_s=1.0), eta=1.0)
-    assert [t.name for t in run.headline[0].figures] == ["Energy", "Time"], "the cost is the energy, told once"
+    assert [t.name for t in run.headline[0].figures] == ["Energy", "Time"], (
+        "the cost is the energy, told once"
+    )
     assert tile(run, "Energy").figure.text == "0.25 Wh"
     assert "Target accuracy >= 0.8" in run.facts
     assert run.settings == ["Live setting: eta set to 1.0"]

@@ -26,7 +26,9 @@ from tests.unit.power.conftest import records, wait_for
 Guardians = Callable[[], list[int]]
 
 
-def test_the_limit_found_comes_back_and_nobody_stays(gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians) -> None:
+def test_the_limit_found_comes_back_and_nobody_stays(
+    gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians
+) -> None:
     gpu.set_limit_w(225.0)
     with LimitControl(gpu, tmp_path) as control:
         assert control.found_w == 225.0
@@ -38,7 +40,9 @@ def test_the_limit_found_comes_back_and_nobody_stays(gpu: SimulatedGpu, tmp_path
     assert guardians() == records(tmp_path) == []
 
 
-def test_the_limit_found_comes_back_after_an_exception(gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians) -> None:
+def test_the_limit_found_comes_back_after_an_exception(
+    gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians
+) -> None:
     def train() -> None:
         with LimitControl(gpu, tmp_path) as control:
             control.set_w(100.0)
@@ -50,7 +54,9 @@ def test_the_limit_found_comes_back_after_an_exception(gpu: SimulatedGpu, tmp_pa
     assert guardians() == records(tmp_path) == []
 
 
-def test_trainings_that_ask_for_a_little_less_lower_no_limit_for_good(gpu: SimulatedGpu, tmp_path: Path) -> None:
+def test_trainings_that_ask_for_a_little_less_lower_no_limit_for_good(
+    gpu: SimulatedGpu, tmp_path: Path
+) -> None:
     for limit_w, in_force_w in ((249.6, 250.0), (249.4, 249.4)):
         with LimitControl(gpu, tmp_path) as control:
             assert control.grid_w([limit_w]) == (in_force_w,)
@@ -62,7 +68,10 @@ def test_trainings_that_ask_for_a_little_less_lower_no_limit_for_good(gpu: Simul
 
 @pytest.mark.parametrize("rounded", [math.floor, math.ceil, round])
 def test_a_driver_that_rounds_keeps_no_limit_for_good(
-    gpu: SimulatedGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounded: Callable[[float], int]
+    gpu: SimulatedGpu,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rounded: Callable[[float], int],
 ) -> None:
     set_w = gpu.set_limit_w
     monkeypatch.setattr(gpu, "set_limit_w", lambda limit_w: set_w(float(rounded(limit_w))))
@@ -73,14 +82,18 @@ def test_a_driver_that_rounds_keeps_no_limit_for_good(
     assert gpu.limit_w() == 250.0
 
 
-def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(gpu: SimulatedGpu, tmp_path: Path) -> None:
+def test_a_limit_of_another_that_is_near_the_one_found_is_left_alone(
+    gpu: SimulatedGpu, tmp_path: Path
+) -> None:
     with LimitControl(gpu, tmp_path) as control:
         gpu.set_limit_w(249.8)
         assert not control.set_w(150.0)
     assert gpu.limit_w() == 249.8
 
 
-def test_no_change_needs_no_guardian(gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians) -> None:
+def test_no_change_needs_no_guardian(
+    gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians
+) -> None:
     with LimitControl(gpu, tmp_path / "never-made") as control:
         assert control.set_w(250.0)
         assert guardians() == []
@@ -106,15 +119,21 @@ def test_grid_is_the_devices_down_from_the_limit_found(gpu: SimulatedGpu, tmp_pa
 
 
 @pytest.mark.parametrize("limit_w", [99.0, 300.0])
-def test_a_users_limit_out_of_range_is_named(limit_w: float, gpu: SimulatedGpu, tmp_path: Path) -> None:
+def test_a_users_limit_out_of_range_is_named(
+    limit_w: float, gpu: SimulatedGpu, tmp_path: Path
+) -> None:
     with (
         LimitControl(gpu, tmp_path) as control,
-        pytest.raises(JobSpecError, match=rf"ZeusJob\.power_limits_w = {limit_w}: out of range.* 100 to 250 W"),
+        pytest.raises(
+            JobSpecError, match=rf"ZeusJob\.power_limits_w = {limit_w}: out of range.* 100 to 250 W"
+        ),
     ):
         control.grid_w([150.0, limit_w])
 
 
-def test_a_device_without_limits_has_no_grid_and_sets_none(tmp_path: Path, guardians: Guardians) -> None:
+def test_a_device_without_limits_has_no_grid_and_sets_none(
+    tmp_path: Path, guardians: Guardians
+) -> None:
     with LimitControl(NoneDevice(), tmp_path) as control:
         assert (control.can_set, control.grid_w(), control.set_w(100.0)) == (False, (), False)
         assert guardians() == []
@@ -162,9 +181,16 @@ def test_a_limit_set_by_an_admin_is_left_alone_at_once(
 
 
 def test_without_a_guardian_no_limit_is_set(
-    gpu: SimulatedGpu, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    gpu: SimulatedGpu,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for state_dir, executable in ((tmp_path / "file", sys.executable), (tmp_path, "/bin/false"), (tmp_path, "/no")):
+    for state_dir, executable in (
+        (tmp_path / "file", sys.executable),
+        (tmp_path, "/bin/false"),
+        (tmp_path, "/no"),
+    ):
         (tmp_path / "file").touch()
         monkeypatch.setattr(sys, "executable", executable)
         caplog.clear()
@@ -181,7 +207,10 @@ def kill_guardian(guardians: Guardians) -> int:
     """Its pid, once it has ended and nobody has waited for it."""
     (pid,) = guardians()
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z"), within_s=60.0)
+    wait_for(
+        lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z"),
+        within_s=60.0,
+    )
     return pid
 
 
@@ -251,7 +280,9 @@ def no_process(*_: object, **__: object) -> None:
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-def test_what_a_dead_trial_left_behind_is_not_taken_for_the_limit_found(gpu: SimulatedGpu, tmp_path: Path) -> None:
+def test_what_a_dead_trial_left_behind_is_not_taken_for_the_limit_found(
+    gpu: SimulatedGpu, tmp_path: Path
+) -> None:
     gpu.set_limit_w(125.0)
     with LimitControl(gpu, tmp_path, found_earlier_w=(225.0, 125.0)) as control:
         assert control.grid_w()[0] == control.found_w == 225.0
@@ -260,7 +291,9 @@ def test_what_a_dead_trial_left_behind_is_not_taken_for_the_limit_found(gpu: Sim
     assert gpu.limit_w() == 225.0
 
 
-def test_a_lower_limit_of_an_admin_is_kept_after_a_trial_died(gpu: SimulatedGpu, tmp_path: Path) -> None:
+def test_a_lower_limit_of_an_admin_is_kept_after_a_trial_died(
+    gpu: SimulatedGpu, tmp_path: Path
+) -> None:
     gpu.set_limit_w(150.0)
     with LimitControl(gpu, tmp_path, found_earlier_w=(225.0, 125.0)) as control:
         assert control.grid_w()[0] == control.found_w == 150.0
@@ -268,7 +301,9 @@ def test_a_lower_limit_of_an_admin_is_kept_after_a_trial_died(gpu: SimulatedGpu,
     assert gpu.limit_w() == 150.0
 
 
-def test_a_forked_child_that_leaves_the_block_touches_nothing(gpu: SimulatedGpu, start, guardians: Guardians) -> None:
+def test_a_forked_child_that_leaves_the_block_touches_nothing(
+    gpu: SimulatedGpu, start, guardians: Guardians
+) -> None:
     trainer = start(
         """
 with LimitControl(gpu, state_dir) as control:
@@ -288,7 +323,9 @@ with LimitControl(gpu, state_dir) as control:
     assert gpu.limit_w() == 250.0
 
 
-def test_a_signal_handler_that_raises_while_a_limit_is_set_loses_nothing(gpu: SimulatedGpu, start) -> None:
+def test_a_signal_handler_that_raises_while_a_limit_is_set_loses_nothing(
+    gpu: SimulatedGpu, start
+) -> None:
     trainer = start("""
 class Killed(BaseException): ...
 def kill(*_): raise Killed
@@ -312,7 +349,9 @@ except Killed:
 def test_a_change_that_another_thread_has_begun_is_given_back_too(
     gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, answered, set_limit_w = Event(), Event(), gpu.set_limit_w
+    begun = Event()
+    answered = Event()
+    set_limit_w = gpu.set_limit_w
 
     def slow(limit_w: float) -> None:
         begun.set()
@@ -337,7 +376,8 @@ def test_a_change_that_another_thread_has_begun_is_given_back_too(
 def test_no_change_begins_once_another_thread_has_given_the_limit_back(
     gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    control, limit_w = LimitControl(gpu, tmp_path).__enter__(), gpu.limit_w
+    control = LimitControl(gpu, tmp_path).__enter__()
+    limit_w = gpu.limit_w
 
     def given_back() -> float | None:
         monkeypatch.setattr(gpu, "limit_w", limit_w)
@@ -353,7 +393,8 @@ def test_no_change_begins_once_another_thread_has_given_the_limit_back(
 def test_a_guardian_that_the_heartbeat_starts_ends_with_the_control_of_a_limit_that_another_process_took(
     gpu: SimulatedGpu, tmp_path: Path, guardians: Guardians, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restarted, trainings = GuardianClient.restarted, []
+    restarted = GuardianClient.restarted
+    trainings = []
 
     def meanwhile(dead: GuardianClient) -> GuardianClient:
         trainings.append(Thread(target=control.set_w, args=(125.0,), daemon=True))

@@ -1,4 +1,6 @@
-"""One training at a time on a GPU: the lock of real processes, with the time of the waiting one told by the test."""
+"""One training at a time on a GPU: the lock of real processes,
+with the time of the waiting one told by the test.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_a_gpu_that_nobody_has_is_taken_at_once(lock, other) -> None:
     assert other().why_shared == ""
 
 
-def test_it_waits_until_the_other_has_ended_and_says_so(lock, other, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_waits_until_the_other_has_ended_and_says_so(
+    lock, other, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     first = other(AIRFLOW_CTX_DAG_ID="nightly", AIRFLOW_CTX_TASK_ID="train")
     clock = Clock(at_200=first.end)
@@ -122,15 +126,20 @@ def test_it_waits_until_the_other_has_ended_and_says_so(lock, other, caplog: pyt
     assert (mine.why_shared, mine.waited) == ("", True)
     assert 200 <= clock.now_s <= 202
     said = [record.getMessage() for record in caplog.records]
-    assert said[0].startswith(f"Zeus waits for GPU-1111, at most 60 min: process {first.process.pid} on ")
+    assert said[0].startswith(
+        f"Zeus waits for GPU-1111, at most 60 min: process {first.process.pid} on "
+    )
     assert said[0].endswith("(nightly.train) trains on it.")
     assert [f" {n} min:" in line for n, line in enumerate(said[1:-1], 1)] == [True] * 3
     assert said[-1].endswith(" after 3.3 min.")
     assert other().why_shared, "it is ours now"
 
 
-def test_after_its_time_it_trains_beside_the_other(lock, other, caplog: pytest.LogCaptureFixture) -> None:
-    first, clock = other(), Clock()
+def test_after_its_time_it_trains_beside_the_other(
+    lock, other, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = other()
+    clock = Clock()
     mine = lock(how="wait", wait_s=90.0, clock=clock, sleep=clock.sleep)
     assert clock.now_s == pytest.approx(90.0, abs=1.0)
     assert "uses GPU-1111" in mine.why_shared
@@ -175,11 +184,14 @@ def test_a_holder_above_that_has_gone_protects_nobody(lock, other) -> None:
 
 
 def test_a_second_device_of_this_process_is_no_other_training(lock) -> None:
-    first, second = lock(), lock()
+    first = lock()
+    second = lock()
     assert first.why_shared == second.why_shared == ""
 
 
-def test_a_device_that_nobody_closed_holds_no_lock_once_it_is_forgotten(tmp_path: Path, other) -> None:
+def test_a_device_that_nobody_closed_holds_no_lock_once_it_is_forgotten(
+    tmp_path: Path, other
+) -> None:
     forgotten = [GpuLock(tmp_path, UUIDS[:1], how="share", wait_s=0.0)]
     assert other().why_shared
     forgotten.clear()
@@ -188,7 +200,8 @@ def test_a_device_that_nobody_closed_holds_no_lock_once_it_is_forgotten(tmp_path
 
 
 def test_several_gpus_are_all_waited_for(lock, other) -> None:
-    one, two = other(uuids=UUIDS[:1]), other(uuids=UUIDS[1:])
+    one = other(uuids=UUIDS[:1])
+    two = other(uuids=UUIDS[1:])
     clock = Clock(at_10=two.end, at_20=one.end)
     mine = lock(*reversed(UUIDS), how="wait", wait_s=60.0, clock=clock, sleep=clock.sleep)
     assert mine.why_shared == ""
@@ -207,7 +220,9 @@ def test_being_told_to_stop_while_waiting_holds_nothing(lock, other) -> None:
     assert other(uuids=UUIDS[:1]).why_shared == ""
 
 
-def test_where_there_can_be_no_lock_training_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_there_can_be_no_lock_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").touch()
     lock = GpuLock(tmp_path / "file", UUIDS, how="wait", wait_s=60.0)
     assert "is not known" in lock.why_shared, "the GPU may be another training's"
@@ -231,14 +246,19 @@ def test_a_training_that_shares_sets_no_limit_and_teaches_no_energy(
     training = Training(tmp_path, wait)
     seen = training.run(gpu_lock="share")
     assert (seen.energy_source, seen.energy_j, nvml.sets) == (None, None, [])
-    assert seen.device_model == "Tesla V100-SXM2-16GB (shared)", "its times are not those of the GPU alone"
+    assert seen.device_model == "Tesla V100-SXM2-16GB (shared)", (
+        "its times are not those of the GPU alone"
+    )
     assert f"uses {uuid}" in seen.reasons["energy_j"]
     assert "came to share" in first.check()
     assert training.run(gpu_lock="wait", gpu_lock_wait_s=0.0).energy_j is None
 
 
-def test_a_training_alone_holds_the_lock_while_it_lasts(card: Gpu, uuid: str, other, tmp_path: Path, wait) -> None:
-    training, others = Training(tmp_path, wait), []
+def test_a_training_alone_holds_the_lock_while_it_lasts(
+    card: Gpu, uuid: str, other, tmp_path: Path, wait
+) -> None:
+    training = Training(tmp_path, wait)
+    others = []
 
     def step() -> None:
         wait(0.002)
@@ -253,7 +273,8 @@ def test_a_training_alone_holds_the_lock_while_it_lasts(card: Gpu, uuid: str, ot
 def test_a_training_that_somebody_joins_loses_its_energy_from_then_on(
     card: Gpu, nvml: FakeNvml, uuid: str, other, tmp_path: Path, wait
 ) -> None:
-    training, joined = Training(tmp_path, wait), []
+    training = Training(tmp_path, wait)
+    joined = []
 
     def step() -> None:
         wait(0.002)
@@ -280,7 +301,9 @@ def test_after_a_wait_the_training_before_has_time_to_leave_the_gpu(
     device.close()
 
 
-def test_a_guardian_that_lives_on_holds_no_lock(card: Gpu, uuid: str, other, tmp_path: Path, guardians) -> None:
+def test_a_guardian_that_lives_on_holds_no_lock(
+    card: Gpu, uuid: str, other, tmp_path: Path, guardians
+) -> None:
     device = open_nvml(lock=partial(GpuLock, tmp_path, how="share", wait_s=0.0))
     with LimitControl(device, tmp_path) as control:
         assert control.set_w(150.0)
@@ -308,13 +331,16 @@ def test_a_training_on_several_gpus_that_somebody_joins_on_one_is_labelled(
 def test_a_lock_whose_file_was_closed_ends_no_training(tmp_path: Path) -> None:
     lock = GpuLock(tmp_path, ["GPU-1"], how="wait", wait_s=0.0)
     for descriptor in list(lock._files.values()):
-        os.close(descriptor)  # as a training does that closes all descriptors before it starts its workers
+        # as a training does that closes all descriptors before it starts its workers
+        os.close(descriptor)
     assert lock.check() == ""
     lock._files.clear()
 
 
 @pytest.mark.parametrize("length", [20, 250])  # Airflow's longest names
-def test_a_holder_that_the_task_itself_started_is_not_told(lock, other, tmp_path: Path, length: int) -> None:
+def test_a_holder_that_the_task_itself_started_is_not_told(
+    lock, other, tmp_path: Path, length: int
+) -> None:
     holder = other(AIRFLOW_CTX_DAG_ID="d" * length, AIRFLOW_CTX_TASK_ID="t" * length)
     gpu_lock.tell_holder(tmp_path, UUIDS[0], ours={os.getpid(), holder.process.pid})
     assert holder.check() == ""

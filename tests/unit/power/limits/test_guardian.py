@@ -45,7 +45,13 @@ def kill_all(pids: list[int]) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("no_pidfd", ["", "if hasattr(os, 'pidfd_open'): del os.pidfd_open\n"])
 def test_the_limit_comes_back_when_the_trainer_dies(
-    signal_number: int, workers: int, no_pidfd: str, gpu: SimulatedGpu, tmp_path: Path, start, guardians: Guardians
+    signal_number: int,
+    workers: int,
+    no_pidfd: str,
+    gpu: SimulatedGpu,
+    tmp_path: Path,
+    start,
+    guardians: Guardians,
 ) -> None:
     trainer = start(hold(workers, no_pidfd))
     worker_pids = trainer.hear()["workers"]
@@ -61,18 +67,25 @@ def test_the_limit_comes_back_when_the_trainer_dies(
 
 
 def test_death_by_an_exception_nobody_catches(gpu: SimulatedGpu, start) -> None:
-    trainer = start("with LimitControl(gpu, state_dir) as control:\n    control.set_w(100.0)\n    raise SystemExit(3)")
+    trainer = start(
+        "with LimitControl(gpu, state_dir) as control:\n    control.set_w(100.0)\n    raise"
+        " SystemExit(3)"
+    )
     assert trainer.process.wait(60) == 3
     assert gpu.limit_w() == 250.0
 
 
 def test_leaving_without_cleaning_up(gpu: SimulatedGpu, start) -> None:
-    trainer = start("control = LimitControl(gpu, state_dir).__enter__()\ncontrol.set_w(100.0)\nos._exit(0)")
+    trainer = start(
+        "control = LimitControl(gpu, state_dir).__enter__()\ncontrol.set_w(100.0)\nos._exit(0)"
+    )
     trainer.process.wait(60)
     wait_for(lambda: gpu.limit_w() == 250.0, WITHIN_S)
 
 
-def test_the_guardian_outlives_a_sigterm_to_every_process(gpu: SimulatedGpu, start, guardians: Guardians) -> None:
+def test_the_guardian_outlives_a_sigterm_to_every_process(
+    gpu: SimulatedGpu, start, guardians: Guardians
+) -> None:
     trainer = start(hold())
     trainer.hear()
     (guardian,) = guardians()
@@ -98,7 +111,8 @@ for _ in range(1200):  # beyond what select() can watch
     assert os.getsid(guardian) == os.getpgid(guardian) == guardian
     held = []
     for descriptor in os.listdir(f"/proc/{guardian}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # it closes its stdout right after it said that it is ready
+        # it closes its stdout right after it said that it is ready
+        with contextlib.suppress(FileNotFoundError):
             held.append(os.readlink(f"/proc/{guardian}/fd/{descriptor}"))
     assert str(tmp_path / "data") not in held
     assert not {os.readlink(f"/proc/{trainer.process.pid}/fd/{fd}") for fd in (1, 2)} & set(held)
@@ -131,13 +145,15 @@ def test_the_admins_limit_stays_when_the_trainer_dies(
 def test_the_guardian_needs_no_installed_package_at_the_end(
     gpu: SimulatedGpu, tmp_path: Path, start, guardians: Guardians
 ) -> None:
-    """An upgrade in the middle of a training replaces the files that the guardian was started from."""
+    """An upgrade in the middle of a training replaces the files that the guardian was started
+    from.
+    """
     copy = tmp_path / "site"
     shutil.copytree(Path(create.__code__.co_filename).parents[2], copy / "airflow_provider_zeus")
     before = (
-        f"for name in [n for n in sys.modules if n.startswith('airflow_provider_zeus')]: del sys.modules[name]\n"
-        f"sys.path.insert(0, {str(copy)!r})\n"
-        "from airflow_provider_zeus.power.limits.control import LimitControl\n"
+        "for name in [n for n in sys.modules if n.startswith('airflow_provider_zeus')]: del"
+        f" sys.modules[name]\nsys.path.insert(0, {str(copy)!r})\nfrom"
+        " airflow_provider_zeus.power.limits.control import LimitControl\n"
     )
     trainer = start(hold(0, before))
     trainer.hear()
@@ -213,7 +229,11 @@ def test_both_sides_of_a_set_are_ours(gpu: SimulatedGpu, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("set_w", "present_w", "left_w"),
-    [([250.0, 249.6], 249.6, 250.0), ([150.0, 249.3], 249.2, 250.0), ([250.0, 150.0], 249.8, 249.8)],
+    [
+        ([250.0, 249.6], 249.6, 250.0),
+        ([150.0, 249.3], 249.2, 250.0),
+        ([250.0, 150.0], 249.8, 249.8),
+    ],
     ids=["set by us", "set by us and rounded", "of another process"],
 )
 def test_a_limit_near_the_one_found_is_not_taken_for_it(
@@ -249,12 +269,21 @@ def test_the_record_names_the_limit_before_it_is_set(gpu: SimulatedGpu, tmp_path
 def test_a_guardian_that_starts_after_its_trainers_death(
     limits_set_w: list[float], left_w: float, gpu: SimulatedGpu, tmp_path: Path
 ) -> None:
-    """It gives back what the trainer set under an earlier guardian; where nothing was set, it touches nothing."""
+    """It gives back what the trainer set under an earlier guardian; where nothing was set,
+    it touches nothing.
+    """
     gpu.set_limit_w(150.0)
     record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": limits_set_w}
-    request = {"trainer": os.getppid(), "pidfd": True, "path": str(tmp_path / "limit-x.json"), "record": record}
+    request = {
+        "trainer": os.getppid(),
+        "pidfd": True,
+        "path": str(tmp_path / "limit-x.json"),
+        "record": record,
+    }
     command = [sys.executable, "-I", "-S", guardian.__file__]
-    started = subprocess.run(command, input=json.dumps(request).encode() + b"\n", capture_output=True, timeout=60)
+    started = subprocess.run(
+        command, input=json.dumps(request).encode() + b"\n", capture_output=True, timeout=60
+    )
     assert (started.returncode == 0) == bool(limits_set_w)
     assert gpu.limit_w() == left_w
     assert records(tmp_path) == []
@@ -262,7 +291,8 @@ def test_a_guardian_that_starts_after_its_trainers_death(
 
 def test_a_record_whose_device_is_away_stays(gpu: SimulatedGpu, tmp_path: Path) -> None:
     gpu.set_limit_w(150.0)
-    state, away = tmp_path / "simulated-v100-shufflenet.gpu", tmp_path / "away"
+    state = tmp_path / "simulated-v100-shufflenet.gpu"
+    away = tmp_path / "away"
     record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": [250.0, 150.0]}
     os.close(create(str(tmp_path / "limit-x.json"), record))
     state.rename(away)
@@ -272,8 +302,12 @@ def test_a_record_whose_device_is_away_stays(gpu: SimulatedGpu, tmp_path: Path) 
     assert gpu.limit_w() == 250.0
 
 
-def test_each_orphan_is_served_once_by_however_many_trainers(gpu: SimulatedGpu, tmp_path: Path, start) -> None:
-    """A lock may be won on a record that another has served and removed since it was opened: that proves nothing."""
+def test_each_orphan_is_served_once_by_however_many_trainers(
+    gpu: SimulatedGpu, tmp_path: Path, start
+) -> None:
+    """A lock may be won on a record that another has served and removed since it was opened:
+    that proves nothing.
+    """
     serve = """
 from airflow_provider_zeus.power.limits.record import restore_orphans
 logging.disable()
@@ -294,7 +328,9 @@ say(served=restore_orphans(state_dir))
     assert records(tmp_path) == []
 
 
-def test_a_record_served_since_it_was_opened_is_left_alone(gpu: SimulatedGpu, tmp_path: Path, start) -> None:
+def test_a_record_served_since_it_was_opened_is_left_alone(
+    gpu: SimulatedGpu, tmp_path: Path, start
+) -> None:
     """By then the limit may be a new trainer's; the lock of a removed file proves nothing."""
     record = {"restore": gpu.restore_record(), "found_w": 250.0, "set_w": [250.0, 150.0]}
     os.close(create(str(tmp_path / "limit-x.json"), record))

@@ -1,4 +1,6 @@
-"""Limits set by the root sidecar for a process that may not: what it grants, and that every limit comes back."""
+"""Limits set by the root sidecar for a process that may not: what it grants,
+and that every limit comes back.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import contextlib
 import json
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,7 +32,13 @@ from tests.unit.power.conftest import ROOT, records, wait_for
 from tests.unit.power.limits.test_guardian import HOLD, WITHIN_S
 
 Guardians = Callable[[], list[int]]
-SCRIPT = ROOT / "airflow_provider_zeus" / "power" / "limits" / "sidecar_server.py"
+MODULE = "airflow_provider_zeus.power.limits.sidecar_server"
+LIMITS = ROOT / "airflow_provider_zeus" / "power" / "limits"
+ALONE = (
+    "sidecar_server.py",
+    "driver.py",
+    "limit_format.py",
+)  # what a host without the package needs
 ON_SIDECAR = """
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 gpu = NvmlDevice(power_socket=state_dir + "/power.sock")
@@ -40,10 +49,21 @@ class Running:
     """A sidecar in a process that may set limits, as root may."""
 
     def __init__(self, folder: Path, *options: str, gpus: str = "all") -> None:
-        self.folder, self.socket, self.state = folder, folder / "power.sock", folder / "sidecar"
-        arguments = ["--gpus", gpus, "--socket", str(self.socket), "--state", str(self.state), *options]
+        self.folder = folder
+        self.socket = folder / "power.sock"
+        self.state = folder / "sidecar"
+        arguments = [
+            "--gpus",
+            gpus,
+            "--socket",
+            str(self.socket),
+            "--state",
+            str(self.state),
+            *options,
+        ]
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(SCRIPT), *arguments],
+            [sys.executable, "-S", "-m", MODULE, *arguments],
+            cwd=ROOT,
             env={**os.environ, "FAKE_NVML_ROOT": "1"},
             stderr=subprocess.PIPE,
             text=True,
@@ -171,13 +191,18 @@ def test_without_the_guardian_too(card: Gpu, sidecar: Running, start, guardians:
     os.kill(worker, signal.SIGKILL)
 
 
-def test_a_worker_that_lives_on_hides_nothing_where_no_process_is_seen(card: Gpu, sidecar: Running, start) -> None:
-    """In another PID namespace the sidecar knows its client by the connection alone: forked children close theirs."""
+def test_a_worker_that_lives_on_hides_nothing_where_no_process_is_seen(
+    card: Gpu, sidecar: Running, start
+) -> None:
+    """In another PID namespace the sidecar knows its client by the connection alone:
+    forked children close theirs.
+    """
     trainer = start(hold(workers=1))
     (worker,) = trainer.hear()["workers"]
     try:
         assert sockets(trainer.process.pid)
-        wait_for(lambda: not sockets(worker), WITHIN_S)  # it may not have run yet since it was forked
+        # it may not have run yet since it was forked
+        wait_for(lambda: not sockets(worker), WITHIN_S)
     finally:
         os.kill(worker, signal.SIGKILL)
         trainer.die(signal.SIGKILL)
@@ -185,7 +210,11 @@ def test_a_worker_that_lives_on_hides_nothing_where_no_process_is_seen(card: Gpu
 
 def sockets(pid: int) -> list[str]:
     """What a process holds of the kind that a connection is."""
-    return [name for path in Path(f"/proc/{pid}/fd").iterdir() if (name := os.readlink(path)).startswith("socket:")]
+    return [
+        name
+        for path in Path(f"/proc/{pid}/fd").iterdir()
+        if (name := os.readlink(path)).startswith("socket:")
+    ]
 
 
 def test_a_sidecar_that_dies_restores_when_it_is_back(
@@ -290,7 +319,9 @@ def test_a_gpu_that_is_not_listed_is_refused(nvml: FakeNvml, card: Gpu, serve) -
         SidecarClient(str(sidecar.socket), [uuid(card)]).check()
 
 
-@pytest.mark.parametrize("limit_w", [99.0, 250.6, 300.0, 0.0, -150.0, 1e9, float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    "limit_w", [99.0, 250.6, 300.0, 0.0, -150.0, 1e9, float("inf"), float("nan")]
+)
 def test_a_limit_out_of_range_never_reaches_the_driver(
     card: Gpu, nvml: FakeNvml, sidecar: Running, limit_w: float
 ) -> None:
@@ -351,7 +382,9 @@ def test_several_gpus_are_set_and_given_back_together(nvml: FakeNvml, card: Gpu,
      b"[" * 12_000, b'{"do": "set", "gpus": ["GPU-x"], "limit_w": ' + b"9" * 3_000 + b"}",
      b'{"do": "restore"}', b'{"do": "set", "gpus": ["GPU-x"], "limit_w": "many"}'],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_and_the_next_is_served(sidecar: Running, request_: bytes) -> None:
+def test_what_is_no_request_is_refused_and_the_next_is_served(
+    sidecar: Running, request_: bytes
+) -> None:
     with Peer(sidecar.socket) as peer:
         assert not peer.ask(request_)["ok"]
         assert peer.ask({"do": "limits"})["ok"]
@@ -366,7 +399,9 @@ def test_a_request_without_end_is_cut_off(card: Gpu, sidecar: Running) -> None:
     assert sidecar.ask({"do": "limits"})["ok"]
 
 
-def test_a_driver_that_refuses_to_give_back_is_asked_again(card: Gpu, nvml: FakeNvml, sidecar: Running) -> None:
+def test_a_driver_that_refuses_to_give_back_is_asked_again(
+    card: Gpu, nvml: FakeNvml, sidecar: Running
+) -> None:
     with Peer(sidecar.socket) as peer:
         assert peer.ask(set_to(card, 150.0))["ok"]
         nvml.fail("nvmlDeviceSetPowerManagementLimit", 999, times=1)
@@ -446,7 +481,9 @@ def test_a_record_that_cannot_be_read_is_ignored(card: Gpu, serve, tmp_path: Pat
     wait_for(lambda: card.limit_w == 250.0, WITHIN_S)
 
 
-def test_a_record_of_an_earlier_boot_is_dropped(card: Gpu, nvml: FakeNvml, serve, tmp_path: Path) -> None:
+def test_a_record_of_an_earlier_boot_is_dropped(
+    card: Gpu, nvml: FakeNvml, serve, tmp_path: Path
+) -> None:
     card.limit_w = 150.0  # by whoever: the driver forgot what was set before the boot
     (tmp_path / "sidecar").mkdir(mode=0o700)
     record = {"boot_id": "another", "found_w": 250.0, "set_w": [250.0, 150.0]}
@@ -456,26 +493,52 @@ def test_a_record_of_an_earlier_boot_is_dropped(card: Gpu, nvml: FakeNvml, serve
     assert (card.limit_w, nvml.sets) == (150.0, [])
 
 
-def test_one_file_for_old_pythons_without_dependencies() -> None:
-    """As far as that can be seen without one: grammar of 3.9, nothing imported but its standard library."""
-    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 9))
-    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    assert "ctypes" in imported
-    assert {name.partition(".")[0] for name in imported} <= set(sys.stdlib_module_names)
+@pytest.mark.parametrize("name", ALONE)
+def test_files_for_old_pythons_without_dependencies(name: str) -> None:
+    """As far as that can be seen without one: grammar of 3.9,
+    nothing imported but its standard library.
+    """
+    tree = ast.parse((LIMITS / name).read_text(), feature_version=(3, 9))
+    imported: set[str] = set()
+    beside: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            (beside if node.level else imported).add(str(node.module))
+    assert imported
+    assert {module.partition(".")[0] for module in imported} <= set(sys.stdlib_module_names)
+    assert {f"{module}.py" for module in beside} <= set(ALONE)
+
+
+def test_it_runs_without_the_package_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / "zeus_power"
+    folder.mkdir()
+    for name in ALONE:
+        shutil.copy(LIMITS / name, folder)
+    command = [sys.executable, "-S", "-m", "zeus_power.sidecar_server", "--gpus", "all"]
+    command += ["--socket", "/proc/none/s", "--state", "/proc/none/r"]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("cannot start: "), done.stderr
 
 
 def test_the_command_of_the_wheel_starts_it_and_loads_no_airflow() -> None:
     (found,) = entry_points(group="console_scripts", name="zeus-power-sidecar")
     assert found.value == "airflow_provider_zeus.power.limits.sidecar_server:command"
     code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "sys.argv = ['zeus-power-sidecar', '--gpus', 'all', '--socket', '/proc/none/s', '--state', '/proc/none/r']\n"
-        "from airflow_provider_zeus.power.limits import sidecar_server\n"
-        "loaded = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)\n"
-        "print(sorted(loaded - {'__main__'}), flush=True)\n"
-        "sidecar_server.command()\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nsys.argv = ['zeus-power-sidecar',"
+        " '--gpus', 'all', '--socket', '/proc/none/s', '--state', '/proc/none/r']\nfrom"
+        " airflow_provider_zeus.power.limits import sidecar_server\nloaded ="
+        " {name.partition('.')[0] for name in sys.modules} -"
+        " set(sys.stdlib_module_names)\nprint(sorted(loaded - {'__main__'}),"
+        " flush=True)\nsidecar_server.command()\n"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
+    )
     assert done.stdout == "['airflow_provider_zeus']\n"
     assert (done.returncode, "cannot start" in done.stderr) == (1, True)

@@ -1,4 +1,6 @@
-"""Limits set by zeusd for a process that may not, and given back by the guardian through the same daemon."""
+"""Limits set by zeusd for a process that may not,
+and given back by the guardian through the same daemon.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def card(nvml: FakeNvml) -> Gpu:
 
 
 @pytest.fixture
-def serve(card: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+def serve(
+    card: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., str]]:
     """Start the daemon; the value of ``[zeus] power_socket`` with which it is reached."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", card.uuid.decode())
     started: list[subprocess.Popen[str]] = []
@@ -74,7 +78,9 @@ def power_socket(serve: Callable[..., str]) -> str:
 
 
 def test_the_server_of_these_tests_speaks_with_the_daemons_own_client(card: Gpu, serve) -> None:
-    zeusd = pytest.importorskip("zeus.utils.zeusd", reason="the public zeus package is not installed")
+    zeusd = pytest.importorskip(
+        "zeus.utils.zeusd", reason="the public zeus package is not installed"
+    )
     path = serve().removeprefix("zeusd:")
     client = zeusd.ZeusdClient(zeusd.ZeusdConfig.uds(path))
     zeusd.require_capabilities(client, control_gpu=True, gpu_ids=[1])
@@ -100,7 +106,13 @@ def test_a_process_that_may_not_sets_limits_through_it(
 
 @pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_guardian_gives_back_through_the_daemon(
-    card: Gpu, nvml: FakeNvml, power_socket: str, tmp_path: Path, start, guardians: Guardians, signal_number: int
+    card: Gpu,
+    nvml: FakeNvml,
+    power_socket: str,
+    tmp_path: Path,
+    start,
+    guardians: Guardians,
+    signal_number: int,
 ) -> None:
     trainer = start(ON_ZEUSD + HOLD.replace("WORKERS", "4"))
     workers = trainer.hear()["workers"]
@@ -146,7 +158,11 @@ def test_a_token_is_read_from_where_the_daemons_own_client_reads_it(
 
 
 def test_a_scope_that_is_missing_is_said(
-    card: Gpu, serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    card: Gpu,
+    serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv(TOKEN, "s3cret")
     device = NvmlDevice(power_socket=serve("--token", "s3cret", "--scopes", "gpu-read"))
@@ -162,7 +178,9 @@ def test_a_daemon_that_only_reads_is_named(serve) -> None:
     assert "API group gpu-control" in device.missing["limit_range"]
 
 
-def test_a_daemon_that_counts_other_gpus_is_refused(card: Gpu, nvml: FakeNvml, power_socket: str) -> None:
+def test_a_daemon_that_counts_other_gpus_is_refused(
+    card: Gpu, nvml: FakeNvml, power_socket: str
+) -> None:
     """In a container with one GPU of two, index 1 here would be another GPU there."""
     path = power_socket.removeprefix("zeusd:")
     with pytest.raises(OSError, match="not the same"):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pynvml  # type: ignore[import-untyped]
 import pytest
 
 from airflow_provider_zeus.errors import DeviceError
@@ -29,10 +30,49 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_what_it_is(card: Gpu) -> None:
     device = NvmlDevice()
     assert device.info.model == "Tesla V100-SXM2-16GB"
-    assert (device.info.count, device.info.max_power_w, device.info.energy_source) == (1, 250.0, "nvml_counter")
+    assert (device.info.count, device.info.max_power_w, device.info.energy_source) == (
+        1,
+        250.0,
+        "nvml_counter",
+    )
     assert device.uuid == card.uuid.decode()
     assert device.limit_range() == LimitRange(min_w=100.0, max_w=250.0, step_w=25.0)
     assert (device.limit_w(), device.missing) == (250.0, {})
+
+
+KNOWS_PROFILES = hasattr(pynvml, "c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t")
+
+
+@pytest.mark.skipif(not KNOWS_PROFILES, reason="this nvidia-ml-py knows no power profiles")
+def test_an_enforced_power_profile_is_a_part_of_the_model(card: Gpu) -> None:
+    card.has_power_profiles = 1
+    assert NvmlDevice().info.model == "Tesla V100-SXM2-16GB", "none is enforced"
+    card.enforced_profiles[0] = 1 << 1 | 1 << 7
+    card.enforced_profiles[7] = 1 << 20
+    model = "Tesla V100-SXM2-16GB, power profile MAX_Q + LLM_TRAINING + 244"
+    assert NvmlDevice().info.model == model
+    card.processes = 2
+    assert NvmlDevice().info.model == f"{model} (shared)"
+
+
+def test_a_driver_or_a_binding_without_power_profiles_changes_nothing(
+    card: Gpu, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card.has_power_profiles = 1
+    card.enforced_profiles[0] = 1
+    function = "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles"
+    function_not_found = 13
+    nvml.fail(function, function_not_found)
+    without = NvmlDevice()
+    nvml.heal()
+    for name in (function, "c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t"):
+        with monkeypatch.context() as patch:
+            patch.delattr(f"pynvml.{name}", raising=False)
+            device = NvmlDevice()
+        assert device.info == without.info
+        assert device.missing == {}
+    assert without.info.model == "Tesla V100-SXM2-16GB"
+    assert NvmlDevice().info.model.endswith(", power profile MAX_P") is KNOWS_PROFILES
 
 
 def test_time_is_that_of_the_host(card: Gpu) -> None:
@@ -63,7 +103,8 @@ def test_a_reading_that_fails_once_is_unknown_with_the_reason_and_said_once(
     card: Gpu, nvml: FakeNvml, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = NvmlDevice()
-    span, later = Span(edge(device)), Span()
+    span = Span(edge(device))
+    later = Span()
     nvml.fail("nvmlDeviceGetTotalEnergyConsumption", 999, times=3)
     for _ in range(3):
         span.advance(edge(device))
@@ -76,9 +117,13 @@ def test_a_reading_that_fails_once_is_unknown_with_the_reason_and_said_once(
     assert len(warnings(caplog)) == 1
 
 
-def test_synchronise_waits_for_a_torch_that_uses_cuda(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synchronise_waits_for_a_torch_that_uses_cuda(
+    card: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
-    cuda = SimpleNamespace(is_initialized=lambda: bool(calls), synchronize=lambda: calls.append("synchronize"))
+    cuda = SimpleNamespace(
+        is_initialized=lambda: bool(calls), synchronize=lambda: calls.append("synchronize")
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     device = NvmlDevice()
     device.synchronize()
@@ -127,8 +172,12 @@ def test_a_gpu_cut_into_mig_slices(card: Gpu, nvml: FakeNvml) -> None:
     assert nvml.sets == []
 
 
-@pytest.mark.parametrize(("processes", "said"), [(1, "1 other process uses"), (3, "3 other processes use")])
-def test_a_gpu_on_which_others_compute(card: Gpu, nvml: FakeNvml, processes: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("processes", "said"), [(1, "1 other process uses"), (3, "3 other processes use")]
+)
+def test_a_gpu_on_which_others_compute(
+    card: Gpu, nvml: FakeNvml, processes: int, said: str
+) -> None:
     card.processes = processes
     shared(NvmlDevice(), said)
     assert nvml.sets == []
@@ -146,7 +195,9 @@ def test_ourselves_on_the_gpu_are_no_others(
 
 def test_an_older_driver_is_asked_for_processes_in_its_own_way(card: Gpu, nvml: FakeNvml) -> None:
     if not hasattr(pytest.importorskip("pynvml"), "nvmlDeviceGetComputeRunningProcesses_v2"):
-        pytest.skip("this nvidia-ml-py has no call for drivers before 510; such a GPU then counts as shared")
+        pytest.skip(
+            "this nvidia-ml-py has no call for drivers before 510; such a GPU then counts as shared"
+        )
     nvml.fail("nvmlDeviceGetComputeRunningProcesses_v3", 13)
     assert NvmlDevice().info.energy_source == "nvml_counter"
     card.processes = 1
@@ -156,11 +207,16 @@ def test_an_older_driver_is_asked_for_processes_in_its_own_way(card: Gpu, nvml: 
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("nvmlDeviceGetComputeRunningProcesses_v3", "whether other processes use the GPU is not known"),
+        (
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            "whether other processes use the GPU is not known",
+        ),
         ("nvmlDeviceGetMigMode", "whether the GPU is cut into MIG slices is not known"),
     ],
 )
-def test_what_cannot_be_known_counts_as_shared(card: Gpu, nvml: FakeNvml, function: str, said: str) -> None:
+def test_what_cannot_be_known_counts_as_shared(
+    card: Gpu, nvml: FakeNvml, function: str, said: str
+) -> None:
     nvml.fail(function, 999)
     shared(NvmlDevice(), said)
 
@@ -225,20 +281,27 @@ class OtherBinding:
     nvmlDeviceGetName = staticmethod(lambda handle: b"Tesla V100")
 
 
-def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", OtherBinding)
     monkeypatch.setattr(library, "version", {"pynvml": "11.4.1"}.__getitem__)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetTotalEnergyConsumption"):
         answer = library.ask(function, 0)
         assert answer.value is None
-        assert "of pynvml 11.4.1, which answers otherwise; pip uninstall pynvml, then pip install" in answer.problem
+        assert (
+            "of pynvml 11.4.1, which answers otherwise; pip uninstall pynvml, then pip install"
+            in answer.problem
+        )
     with pytest.raises(DeviceError, match="pynvml"):
         NvmlDevice().max_power_w  # noqa: B018
 
 
 @pytest.mark.parametrize("odd", [None, -5, "12", math.nan, (1,)], ids=repr)
-def test_an_answer_of_another_kind_is_no_reading(card: Gpu, monkeypatch: pytest.MonkeyPatch, odd: Any) -> None:
+def test_an_answer_of_another_kind_is_no_reading(
+    card: Gpu, monkeypatch: pytest.MonkeyPatch, odd: Any
+) -> None:
     library.ask("nvmlDeviceGetCount")
     for function in (
         "nvmlDeviceGetTotalEnergyConsumption",
@@ -271,9 +334,12 @@ def test_how_much_the_gpu_works(card: Gpu) -> None:
 def test_how_much_the_gpu_worked_is_not_how_it_is_at_the_step_that_asks(
     card: Gpu, wait: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where batches come slowly, the first step after a wait asks: at that moment the GPU has rested."""
+    """Where batches come slowly, the first step after a wait asks:
+    at that moment the GPU has rested.
+    """
     device = NvmlDevice()
-    card.busy_percent, card.resting = 30.0, 1
+    card.busy_percent = 30.0
+    card.resting = 1
     device.busy()
     wait(1.0)
     assert device.busy() == 0.3
@@ -281,7 +347,9 @@ def test_how_much_the_gpu_worked_is_not_how_it_is_at_the_step_that_asks(
     assert device.busy() == 0.0
     wait(1.0)
     for answer in (None, (2, [1.0]), (1, [])):
-        monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetSamples", lambda *_, answer=answer: answer)
+        monkeypatch.setattr(
+            sys.modules["pynvml"], "nvmlDeviceGetSamples", lambda *_, answer=answer: answer
+        )
         assert device.busy() == 0.0
 
 

@@ -54,7 +54,13 @@ def test_a_limit_is_set_and_seen(card: Gpu, nvml: FakeNvml) -> None:
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (4, r"power limit = 150 W: .*no permission\. Run as root or with CAP_.*power_socket, or set mode='measure'\."),
+        (
+            4,
+            (
+                r"power limit = 150 W: .*no permission\. Run as root or with CAP_.*power_socket, or"
+                r" set mode='measure'\."
+            ),
+        ),
         (2, r"power limit = 150 W: out of range\. Use 100 to 250 W\."),
         (3, r"not supported by this GPU or driver\. .*mode='measure'"),
         (15, r"the GPU is lost; look at dmesg, reset it or reboot the host\. .*mode='measure'"),
@@ -70,13 +76,17 @@ def test_a_refused_limit_names_the_remedy(card: Gpu, nvml: FakeNvml, code: int, 
 
 
 @pytest.mark.parametrize("limit_w", [99.0, 251.0, math.nan, math.inf, -100.0])
-def test_a_limit_out_of_range_never_reaches_the_library(card: Gpu, nvml: FakeNvml, limit_w: float) -> None:
+def test_a_limit_out_of_range_never_reaches_the_library(
+    card: Gpu, nvml: FakeNvml, limit_w: float
+) -> None:
     with pytest.raises(DeviceError, match=r"out of range.* 100 to 250 W"):
         NvmlDevice().set_limit_w(limit_w)
     assert nvml.sets == []
 
 
-@pytest.mark.parametrize(("field", "value", "in_force"), [("floor_w", 130.0, "130 W"), ("deaf", 1, "250 W")])
+@pytest.mark.parametrize(
+    ("field", "value", "in_force"), [("floor_w", 130.0, "130 W"), ("deaf", 1, "250 W")]
+)
 def test_a_limit_that_does_not_take_is_refused(
     card: Gpu, monkeypatch: pytest.MonkeyPatch, field: str, value: float, in_force: str
 ) -> None:
@@ -87,17 +97,26 @@ def test_a_limit_that_does_not_take_is_refused(
         device.set_limit_w(100.0)
 
 
-def test_another_cap_below_the_limit_found_does_not_hinder_giving_it_back(card: Gpu, nvml: FakeNvml, tmp_path) -> None:
+def test_another_cap_below_the_limit_found_does_not_hinder_giving_it_back(
+    card: Gpu, nvml: FakeNvml, tmp_path
+) -> None:
     card.cap_w = 220.0
     with LimitControl(NvmlDevice(), tmp_path) as control:
         assert control.set_w(150.0)
     assert (card.limit_w, nvml.sets) == (250.0, [150.0, 250.0])
 
 
-@pytest.mark.parametrize("function", ["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"])
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"]
+)
 @pytest.mark.parametrize(("code", "lines"), [(3, 0), (999, 1)])
 def test_a_limit_that_cannot_be_read_back_is_not_doubted_loudly(
-    card: Gpu, nvml: FakeNvml, caplog: pytest.LogCaptureFixture, function: str, code: int, lines: int
+    card: Gpu,
+    nvml: FakeNvml,
+    caplog: pytest.LogCaptureFixture,
+    function: str,
+    code: int,
+    lines: int,
 ) -> None:
     device = NvmlDevice()
     nvml.fail(function, code)

@@ -85,9 +85,14 @@ def test_two_models_by_number_are_not_guessed_silently(
     assert uuid_of(mixed, 0) in warning
 
 
-@pytest.mark.parametrize("environment", [{"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES": "GPU-00000001"}])
+@pytest.mark.parametrize(
+    "environment", [{"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, {"CUDA_VISIBLE_DEVICES": "GPU-00000001"}]
+)
 def test_nothing_is_to_guess_where_the_order_or_the_gpu_is_named(
-    mixed: FakeNvml, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+    mixed: FakeNvml,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -134,7 +139,9 @@ def test_of_several_visible_gpus_the_first_is_measured_with_one_line(
         ("GPU-ffff", "names no GPU (here: GPU-00000001"),
     ],
 )
-def test_no_gpu_is_visible(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, visible: str, said: str) -> None:
+def test_no_gpu_is_visible(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, visible: str, said: str
+) -> None:
     nvml.add()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(DeviceError) as error:

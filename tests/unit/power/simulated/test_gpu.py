@@ -35,14 +35,19 @@ def test_clock_and_counter_stand_still_without_steps(gpu: SimulatedGpu) -> None:
 
 
 @given(steps=st.lists(st.integers(1, 4096), min_size=1, max_size=60))
-def test_counter_shows_the_energy_at_the_last_tick(steps: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
-    gpu = SimulatedGpu("v100", load="shufflenet", state_file=tmp_path_factory.mktemp("state") / "gpu")
+def test_counter_shows_the_energy_at_the_last_tick(
+    steps: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    gpu = SimulatedGpu(
+        "v100", load="shufflenet", state_file=tmp_path_factory.mktemp("state") / "gpu"
+    )
     parts = [gpu.load.step(gpu.chip, b, 250.0) for b in steps]
     for samples in steps:
         gpu.on_step(samples)
     now_s = sum(s for s, _ in parts)
     assert gpu.now_s() == pytest.approx(now_s)
-    left_s, drawn_j = math.floor(now_s * 10) / 10, 0.0
+    left_s = math.floor(now_s * 10) / 10
+    drawn_j = 0.0
     for step_s, power_w in parts:  # energy up to the tick, independently of how the device sums it
         drawn_j += power_w * min(step_s, max(left_s, 0.0))
         left_s -= step_s
@@ -66,7 +71,8 @@ def test_a_new_limit_is_in_force_after_a_lag(tmp_path: Path) -> None:
     gpu.on_step(8)
     gpu.set_limit_w(100.0)
     assert gpu.limit_w() == 100.0
-    start_s, durations = gpu.now_s(), []
+    start_s = gpu.now_s()
+    durations = []
     while gpu.now_s() < start_s + 3.0:
         before_s = gpu.now_s()
         gpu.on_step(8)
@@ -123,7 +129,12 @@ def test_another_process_sees_and_sets_the_limit(gpu: SimulatedGpu, start) -> No
         "say(limit_w=gpu.limit_w(), now_s=gpu.now_s(), energy_j=gpu.energy_j(), uuid=gpu.uuid)\n"
         "gpu.set_limit_w(125.0)\nsay()\ntime.sleep(60)"
     )
-    assert other.hear() == {"limit_w": 175.0, "now_s": gpu.now_s(), "energy_j": gpu.energy_j(), "uuid": gpu.uuid}
+    assert other.hear() == {
+        "limit_w": 175.0,
+        "now_s": gpu.now_s(),
+        "energy_j": gpu.energy_j(),
+        "uuid": gpu.uuid,
+    }
     other.hear()
     assert gpu.limit_w() == 125.0
     for _ in range(50):
@@ -138,7 +149,11 @@ def test_state_outlives_the_device(tmp_path: Path) -> None:
     first.on_step(32)
     first.set_limit_w(200.0)
     again = open_device("simulated:v100/bert_sa", state_dir=tmp_path)
-    assert (again.now_s(), again.energy_j(), again.limit_w()) == (first.now_s(), first.energy_j(), 200.0)
+    assert (again.now_s(), again.energy_j(), again.limit_w()) == (
+        first.now_s(),
+        first.energy_j(),
+        200.0,
+    )
     assert (tmp_path / "simulated-v100-bert_sa.gpu").exists()
     assert open_simulated("simulated:a40/bert_sa", tmp_path).uuid != first.uuid
 
@@ -166,7 +181,9 @@ def test_a_corrupt_or_older_state_is_recreated_with_one_line(
     path.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         gpu = SimulatedGpu("v100", load="shufflenet", state_file=path)
-    assert [r.message for r in caplog.records if str(path) in r.message] == [r.message for r in caplog.records]
+    assert [r.message for r in caplog.records if str(path) in r.message] == [
+        r.message for r in caplog.records
+    ]
     assert len(caplog.records) == 1
     gpu.on_step(8)
     assert (gpu.limit_w(), gpu.now_s() > 0) == (250.0, True)
@@ -182,7 +199,8 @@ def test_creating_a_state_that_exists_keeps_it(gpu: SimulatedGpu, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "name", ["simulated:", "simulated:h100/resnet50", "simulated:v100/gpt", "simulated:v100", "v100/neumf"]
+    "name",
+    ["simulated:", "simulated:h100/resnet50", "simulated:v100/gpt", "simulated:v100", "v100/neumf"],
 )
 def test_unknown_names_are_answered_with_the_known(name: str, tmp_path: Path) -> None:
     with pytest.raises(JobSpecError, match=r"ZeusJob\.device = .*v100 or a40.*neumf.*shufflenet"):
@@ -222,7 +240,11 @@ for _ in sys.stdin:
     print(gpu.now_s() - begun_s, gpu.energy_j() - begun_j, gpu.limit_w(), flush=True)
 """
 SPEC = ZeusJob(
-    batch_sizes=[32], default_batch_size=32, target="a >= 1", max_epochs=1, device="simulated:v100/shufflenet"
+    batch_sizes=[32],
+    default_batch_size=32,
+    target="a >= 1",
+    max_epochs=1,
+    device="simulated:v100/shufflenet",
 )
 
 
@@ -231,7 +253,9 @@ class Training:
 
     def __init__(self, folder: Path, *held: str) -> None:
         command = [sys.executable, "-c", SCRIPT, str(folder), *held]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.uuid = self.said().strip()
 
     def said(self) -> str:
@@ -250,7 +274,8 @@ class Training:
 
 
 def test_trainings_at_once_have_a_gpu_each(tmp_path: Path) -> None:
-    alone, other = Training(tmp_path / "alone"), Training(tmp_path / "both")
+    alone = Training(tmp_path / "alone")
+    other = Training(tmp_path / "both")
     second = Training(tmp_path / "both")
     for training in (alone, other, second):
         training.begin()
@@ -282,12 +307,15 @@ def test_two_threads_have_a_gpu_each(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
         (one_s, one), (other_s, other) = pool.map(train, (300, 600))
     assert one_s / one == pytest.approx(other_s / other)
-    assert device_of(SPEC, tmp_path).uuid == open_simulated("simulated:v100/shufflenet", tmp_path).uuid
+    assert (
+        device_of(SPEC, tmp_path).uuid == open_simulated("simulated:v100/shufflenet", tmp_path).uuid
+    )
 
 
 def test_a_command_trains_on_the_gpu_of_its_operator(tmp_path: Path) -> None:
     operators = device_of(SPEC, tmp_path)
-    child, stranger = Training(tmp_path, operators.uuid or ""), Training(tmp_path)
+    child = Training(tmp_path, operators.uuid or "")
+    stranger = Training(tmp_path)
     assert child.uuid == operators.uuid
     assert stranger.uuid != operators.uuid
     for training in (child, stranger):

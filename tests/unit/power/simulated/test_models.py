@@ -23,13 +23,20 @@ LIMITS_W = st.integers(min_value=100, max_value=300)
 def traces() -> Path:
     folder = os.environ.get("ZEUS_TRACES")
     if not folder:
-        pytest.skip("ZEUS_TRACES is not set: the folder of the published summary_power_<gpu>.csv (ml-energy/zeus)")
+        pytest.skip(
+            "ZEUS_TRACES is not set: the folder of the published summary_power_<gpu>.csv"
+            " (ml-energy/zeus)"
+        )
     return Path(folder)
 
 
 @ALL
-def test_median_error_over_the_measured_grid_is_at_most_a_tenth(gpu: str, name: str, traces: Path) -> None:
-    load, time_errors, power_errors = LOADS[gpu, name], [], []
+def test_median_error_over_the_measured_grid_is_at_most_a_tenth(
+    gpu: str, name: str, traces: Path
+) -> None:
+    load = LOADS[gpu, name]
+    time_errors = []
+    power_errors = []
     with (traces / f"summary_power_{gpu}.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             if (row["dataset"], row["optimizer"]) == (load.dataset, load.optimizer):
@@ -45,7 +52,9 @@ def test_median_error_over_the_measured_grid_is_at_most_a_tenth(gpu: str, name: 
 
 @ALL
 @given(batch_size=BATCH_SIZES, limit_w=LIMITS_W)
-def test_power_stays_between_idle_and_what_the_limit_allows(gpu: str, name: str, batch_size: int, limit_w: int) -> None:
+def test_power_stays_between_idle_and_what_the_limit_allows(
+    gpu: str, name: str, batch_size: int, limit_w: int
+) -> None:
     chip = CHIPS[gpu]
     _, power_w = LOADS[gpu, name].step(chip, batch_size, limit_w)
     assert chip.idle_w <= power_w <= max(limit_w, chip.floor_w)
@@ -56,7 +65,8 @@ def test_power_stays_between_idle_and_what_the_limit_allows(gpu: str, name: str,
 def test_a_step_takes_longer_with_more_samples_and_no_longer_with_a_higher_limit(
     gpu: str, name: str, batch_size: int, limit_w: int
 ) -> None:
-    chip, load = CHIPS[gpu], LOADS[gpu, name]
+    chip = CHIPS[gpu]
+    load = LOADS[gpu, name]
     step_s, power_w = load.step(chip, batch_size, limit_w)
     assert 0 < step_s < load.step(chip, batch_size + 1, limit_w)[0]
     freer_s, freer_w = load.step(chip, batch_size, limit_w + 1)
@@ -66,7 +76,8 @@ def test_a_step_takes_longer_with_more_samples_and_no_longer_with_a_higher_limit
 
 @ALL
 def test_a_sample_gets_no_dearer_in_time_with_the_batch_size(gpu: str, name: str) -> None:
-    chip, load = CHIPS[gpu], LOADS[gpu, name]
+    chip = CHIPS[gpu]
+    load = LOADS[gpu, name]
     middle_w = (chip.min_limit_w + chip.max_limit_w) / 2
     for limit_w, allowed in ((chip.max_limit_w, 1.0), (middle_w, 1.01), (chip.min_limit_w, 1.25)):
         per_sample = [load.step(chip, 2**i, limit_w)[0] / 2**i for i in range(17)]
@@ -75,17 +86,23 @@ def test_a_sample_gets_no_dearer_in_time_with_the_batch_size(gpu: str, name: str
 
 def test_heavier_loads_draw_more() -> None:
     for gpu, chip in CHIPS.items():
-        drawn_w = [LOADS[gpu, n].step(chip, 128, chip.max_limit_w)[1] for n in ("neumf", "shufflenet", "resnet50")]
+        drawn_w = [
+            LOADS[gpu, n].step(chip, 128, chip.max_limit_w)[1]
+            for n in ("neumf", "shufflenet", "resnet50")
+        ]
         assert drawn_w == sorted(drawn_w)
         assert drawn_w[-1] > 2 * drawn_w[0]
 
 
 def test_the_fastest_limit_is_rarely_the_cheapest() -> None:
-    """What the profiler is for: below the maximum an epoch of a heavy load costs less energy, up to a point."""
+    """What the profiler is for: below the maximum an epoch of a heavy load costs less energy,
+    up to a point.
+    """
     for gpu, chip in CHIPS.items():
         load = LOADS[gpu, "bert_qa"]
         joules = {
-            p: load.step(chip, 32, p)[0] * load.step(chip, 32, p)[1] for p in range(100, int(chip.max_limit_w) + 1, 25)
+            p: load.step(chip, 32, p)[0] * load.step(chip, 32, p)[1]
+            for p in range(100, int(chip.max_limit_w) + 1, 25)
         }
         cheapest_w = min(joules, key=joules.__getitem__)
         assert 100 < cheapest_w < chip.max_limit_w, gpu

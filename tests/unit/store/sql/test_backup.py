@@ -1,4 +1,6 @@
-"""A backup of an SQLite log, while others write to it and after they were killed; and the way back."""
+"""A backup of an SQLite log, while others write to it and after they were killed;
+and the way back.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import run
 
-# Writes runs to the log until it is killed. It holds a second connection open, so that the newest rows are in the log
-# beside the file: what a process that is killed within a transaction leaves behind.
+# Writes runs to the log until it is killed. It holds a second connection open, so that the newest
+# rows are in the log beside the file: what a process that is killed within a transaction leaves
+# behind.
 WRITER = textwrap.dedent("""
     import sqlite3, sys
     from airflow_provider_zeus.store.sql.store import SqlStore
@@ -43,7 +46,9 @@ def path(sqlite_url: str) -> Path:
 @contextmanager
 def writing(url: str, at_least: int) -> Iterator[subprocess.Popen[str]]:
     """A process that writes runs; yields once it has written so many, and kills it at the end."""
-    process = subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     try:
         for _ in range(at_least):
@@ -55,10 +60,14 @@ def writing(url: str, at_least: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def rows(file: Path) -> list[tuple[object, ...]]:
-    return execute(f"sqlite:///{file}", "SELECT ti_id, attempt, state FROM zeus_trial ORDER BY number")
+    return execute(
+        f"sqlite:///{file}", "SELECT ti_id, attempt, state FROM zeus_trial ORDER BY number"
+    )
 
 
-def test_a_backup_beside_a_writer_is_whole(store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path) -> None:
+def test_a_backup_beside_a_writer_is_whole(
+    store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "log.backup"
     run(store, 1)
     with writing(sqlite_url, 3):
@@ -69,9 +78,12 @@ def test_a_backup_beside_a_writer_is_whole(store: SqlStore, sqlite_url: str, pat
     assert execute(f"sqlite:///{file}", "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_rows_beside_the_file_are_in_the_backup(store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path) -> None:
+def test_rows_beside_the_file_are_in_the_backup(
+    store: SqlStore, sqlite_url: str, path: Path, tmp_path: Path
+) -> None:
     """A writer was killed: its newest rows are in the log beside the file alone."""
-    file, copy = tmp_path / "log.backup", tmp_path / "copy.db"
+    file = tmp_path / "log.backup"
+    copy = tmp_path / "copy.db"
     with writing(sqlite_url, 5):
         pass
     assert path.with_name("zeus.db-wal").stat().st_size > 0
@@ -106,7 +118,7 @@ def test_a_log_that_another_process_has_open_is_not_replaced(
     run(store, 1)
     backup(path, file)
     with writing(sqlite_url, 2):
-        with pytest.raises(StoreError, match="Another process has the trial log"):
+        with pytest.raises(StoreError, match="Another process has the run log"):
             restore(file, path)
         assert len(rows(path)) >= 3
     assert [*tmp_path.glob("*.new*")] == []
@@ -133,7 +145,9 @@ def test_a_log_that_is_gone_can_be_restored(store: SqlStore, path: Path, tmp_pat
 
 def test_what_is_no_backup_replaces_nothing(store: SqlStore, path: Path, tmp_path: Path) -> None:
     run(store, 1)
-    other_version, empty, text = tmp_path / "other.db", tmp_path / "empty.db", tmp_path / "text.db"
+    other_version = tmp_path / "other.db"
+    empty = tmp_path / "empty.db"
+    text = tmp_path / "text.db"
     backup(path, other_version)
     execute(f"sqlite:///{other_version}", "UPDATE zeus_alembic_version SET version_num = '0009'")
     with closing(sqlite3.connect(empty)) as database:
@@ -142,23 +156,25 @@ def test_what_is_no_backup_replaces_nothing(store: SqlStore, path: Path, tmp_pat
     for file, problem in (
         (other_version, "schema 0009"),
         (empty, "no tables of ours"),
-        (text, "cannot be read as a trial log"),
+        (text, "cannot be read as a run log"),
         (tmp_path / "missing.db", "There is no file"),
-        (path, "belongs to the trial log itself"),
-        (path.with_name("zeus.db-wal"), "belongs to the trial log itself"),
+        (path, "belongs to the run log itself"),
+        (path.with_name("zeus.db-wal"), "belongs to the run log itself"),
     ):
         with pytest.raises(StoreError, match=problem):
             restore(file, path)
     assert len(rows(path)) == 1
 
 
-def test_a_backup_that_cannot_be_made_leaves_the_older_one(store: SqlStore, path: Path, tmp_path: Path) -> None:
+def test_a_backup_that_cannot_be_made_leaves_the_older_one(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "log.backup"
     run(store, 1)
     backup(path, file)
     before = file.read_bytes()
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match="cannot be read as a trial log"):
+    with pytest.raises(StoreError, match="cannot be read as a run log"):
         backup(path, file)
     assert file.read_bytes() == before
     assert trials_in(file) == 1

@@ -29,7 +29,9 @@ def newer(url: str, number: int) -> None:
     execute(url, f"UPDATE zeus_trial SET {changes} WHERE number = {number}")
 
 
-def test_a_trial_of_a_newer_version_is_read_and_teaches_nothing(store: SqlStore, sqlite_url: str) -> None:
+def test_a_trial_of_a_newer_version_is_read_and_teaches_nothing(
+    store: SqlStore, sqlite_url: str
+) -> None:
     for n in range(1, 9):
         trial = store.ask(request(n)).trial
         store.tell(trial.key, State.CONVERGED, report(trial.batch_size, profile=1))
@@ -47,13 +49,17 @@ def test_a_trial_of_a_newer_version_is_read_and_teaches_nothing(store: SqlStore,
     known = [t for t in store.trials("d.train") if t.number != 4]
     assert taught == reduce(policy.learn, known, policy.prior(JOB))
     assert store.ask(request(9)).trial.number == 9
-    assert store.ask(request(4)).trial.key == TrialKey("ti-4", 2), "closed: its task asks for the next attempt"
+    assert store.ask(request(4)).trial.key == TrialKey("ti-4", 2), (
+        "closed: its task asks for the next attempt"
+    )
     assert store.tell(strange.key, State.FAILED, report()) == strange, "closed for good"
     assert execute(sqlite_url, "SELECT state FROM zeus_trial WHERE number = 4") == [("archived",)]
 
 
 @pytest.mark.usefixtures("often")
-def test_no_checkpoint_stands_behind_what_a_newer_version_may_learn_from(store: SqlStore, sqlite_url: str) -> None:
+def test_no_checkpoint_stands_behind_what_a_newer_version_may_learn_from(
+    store: SqlStore, sqlite_url: str
+) -> None:
     for n in range(1, 21):
         store.tell(store.ask(request(n)).trial.key, State.CONVERGED, report())
     execute(sqlite_url, "DELETE FROM zeus_checkpoint")
@@ -74,19 +80,27 @@ def story(store: SqlStore, clock: Clock, recurrences: int, seed: int) -> None:
         trial = store.ask(request(n, lease_s=rng.choice([15, 45, 400]))).trial
         fate = rng.random()
         if fate < 0.6:
-            store.tell(trial.key, State.CONVERGED, report(trial.batch_size, epochs=3 + rng.random()))
+            store.tell(
+                trial.key, State.CONVERGED, report(trial.batch_size, epochs=3 + rng.random())
+            )
         elif fate < 0.7:
             store.tell(trial.key, State.FAILED, report(trial.batch_size, epochs=None))
         elif fate < 0.9:
             late.append(trial)
         if late and rng.random() < 0.4:
             trial = late.pop(rng.randrange(len(late)))
-            store.tell(trial.key, State.CONVERGED, report(trial.batch_size, epochs=3 + rng.random()))
+            store.tell(
+                trial.key, State.CONVERGED, report(trial.batch_size, epochs=3 + rng.random())
+            )
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))])
-def test_checkpoints_change_no_decision(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))]
+)
+def test_checkpoints_change_no_decision(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logs = []
     for name in ("kept", "none"):
         clock = Clock()
@@ -124,7 +138,9 @@ def test_a_checkpoint_stops_before_the_oldest_open_trial(store: SqlStore, sqlite
 
 
 @pytest.mark.usefixtures("often")
-def test_a_late_result_below_a_checkpoint_is_learnt(store: SqlStore, clock: Clock, sqlite_url: str) -> None:
+def test_a_late_result_below_a_checkpoint_is_learnt(
+    store: SqlStore, clock: Clock, sqlite_url: str
+) -> None:
     for n in range(1, 21):
         trial = store.ask(request(n)).trial
         if n == 6:
@@ -143,12 +159,16 @@ def test_a_late_result_below_a_checkpoint_is_learnt(store: SqlStore, clock: Cloc
 
 
 @pytest.mark.usefixtures("often")
-def test_a_checkpoint_that_misses_a_result_is_not_believed(store: SqlStore, clock: Clock, sqlite_url: str) -> None:
+def test_a_checkpoint_that_misses_a_result_is_not_believed(
+    store: SqlStore, clock: Clock, sqlite_url: str
+) -> None:
     """As a writer that deletes none would leave it behind."""
     story(store, clock, 40, 3)
     late = next(t for t in store.trials("d.train") if t.state is State.ABANDONED and t.told_seq)
     execute(sqlite_url, "CREATE TABLE saved AS SELECT * FROM zeus_checkpoint")
-    assert max(int(str(n)) for (n,) in execute(sqlite_url, "SELECT number FROM saved")) > late.number
+    assert (
+        max(int(str(n)) for (n,) in execute(sqlite_url, "SELECT number FROM saved")) > late.number
+    )
     store.tell(late.key, State.CONVERGED, report(late.batch_size, epochs=1.25))
     execute(sqlite_url, "DELETE FROM zeus_checkpoint")
     execute(sqlite_url, "INSERT INTO zeus_checkpoint SELECT * FROM saved")
@@ -187,7 +207,11 @@ def test_a_long_log_is_not_read_through(store: SqlStore, sqlite_url: str) -> Non
     plans: dict[str, str] = {}
 
     def explain(
-        connection: sa.Connection, cursor: object, statement: str, given: tuple[object, ...], *_: object
+        connection: sa.Connection,
+        cursor: object,
+        statement: str,
+        given: tuple[object, ...],
+        *_: object,
     ) -> None:
         if "zeus_trial" in statement and statement.startswith(("SELECT", "UPDATE")):
             raw = connection.connection.cursor()
@@ -199,7 +223,13 @@ def test_a_long_log_is_not_read_through(store: SqlStore, sqlite_url: str) -> Non
     store.recurrence("d", "run1")
     sa.event.remove(engine, "before_cursor_execute", explain)
     assert len(plans) >= 6
-    bounded = ("(job_id=? AND state=?", "(job_id=? AND told_seq>?", "(job_id=? AND number>?", "(ti_id=?", "(dag_id=?")
+    bounded = (
+        "(job_id=? AND state=?",
+        "(job_id=? AND told_seq>?",
+        "(job_id=? AND number>?",
+        "(ti_id=?",
+        "(dag_id=?",
+    )
     for statement, plan in plans.items():
         assert "SCAN zeus_trial" not in plan
         assert any(index in plan for index in bounded), (statement, plan)

@@ -1,4 +1,6 @@
-"""Rows and checkpoints that somebody, or a disk, has damaged: left out, named, and in nobody's way."""
+"""Rows and checkpoints that somebody, or a disk, has damaged: left out, named,
+and in nobody's way.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ BROKEN = [
     "samples = 9e18",
     "device_count = 0",
     "gpu_energy_j = '[1e300]'",
-    *(f"{name} = {value}" for name in ("opened_at", "lease_until", "closed_at", "lease_s") for value in (1e15, -1e10)),
+    *(
+        f"{name} = {value}"
+        for name in ("opened_at", "lease_until", "closed_at", "lease_s")
+        for value in (1e15, -1e10)
+    ),
     "asked_after_seq = 4e18",
     "told_seq = -1",
     "planned = json_set(planned, '$.bound_epochs', -1)",
@@ -127,14 +133,23 @@ def test_the_run_of_a_damaged_row_can_write_it_again(store: SqlStore, sqlite_url
 
 def test_a_figure_that_cannot_be_is_in_no_sum(store: SqlStore, sqlite_url: str) -> None:
     """Sums are made by the database, which reads no row."""
-    found = {"energy_j": 1000.0, "price_per_kwh": 0.3, "price_currency": "EUR", "g_co2e_per_kwh": 300.0}
+    found = {
+        "energy_j": 1000.0,
+        "price_per_kwh": 0.3,
+        "price_currency": "EUR",
+        "g_co2e_per_kwh": 300.0,
+    }
     for n in range(1, 5):
         run(store, n, **found)
     (whole,) = store.sums([0.0, 4e9])
-    for number, change in enumerate(["time_s = -9e999", "energy_j = 1e300", "price_per_kwh = -1e300"], 1):
+    for number, change in enumerate(
+        ["time_s = -9e999", "energy_j = 1e300", "price_per_kwh = -1e300"], 1
+    ):
         damage(sqlite_url, change, number)
     (left,) = store.sums([0.0, 4e9])
-    assert (left.energy_j, left.time_s, left.gpu_s) == tuple(s / 4 for s in (whole.energy_j, whole.time_s, whole.gpu_s))
+    assert (left.energy_j, left.time_s, left.gpu_s) == tuple(
+        s / 4 for s in (whole.energy_j, whole.time_s, whole.gpu_s)
+    )
     assert (left.runs, left.paid) == (1, pytest.approx((whole.paid or 0.0) / 4))
 
 
@@ -142,7 +157,10 @@ def test_damaged_power_points_and_profiles_are_left_out(store: SqlStore, sqlite_
     key = store.ask(request(1)).trial.key
     store.heartbeat(key, report(profile=2, points=3, start_id="a"))
     execute(sqlite_url, "UPDATE zeus_profile_sample SET energy_j = 9e999")
-    execute(sqlite_url, "UPDATE zeus_trial_power SET points = json_set(points, '$[1]', 'x', '$[2][0]', 'late')")
+    execute(
+        sqlite_url,
+        "UPDATE zeus_trial_power SET points = json_set(points, '$[1]', 'x', '$[2][0]', 'late')",
+    )
     assert [p.t_s for p in store.points(key)] == [1.0]
     execute(sqlite_url, "UPDATE zeus_trial_power SET points = '[['")
     assert store.points(key) == []
@@ -164,7 +182,11 @@ def test_damaged_power_points_and_profiles_are_left_out(store: SqlStore, sqlite_
     ],
 )
 def test_a_damaged_checkpoint_is_dropped_and_the_log_folded_again(
-    logs: dict[int, Path], sqlite_url: str, clock: Clock, change: str, caplog: pytest.LogCaptureFixture
+    logs: dict[int, Path],
+    sqlite_url: str,
+    clock: Clock,
+    change: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     shutil.copy(logs[21], sqlite_url.removeprefix("sqlite:///"))
     store = SqlStore(sqlite_url, now=clock)
@@ -173,22 +195,30 @@ def test_a_damaged_checkpoint_is_dropped_and_the_log_folded_again(
     with caplog.at_level(logging.WARNING, "airflow_provider_zeus"):
         for _ in range(2):
             with engine.transaction(store._engine, write=True) as connection:
-                belief = sql_belief.belief_of(connection, "d.train", policy.prior(JOB), oldest_open=None)
+                belief = sql_belief.belief_of(
+                    connection, "d.train", policy.prior(JOB), oldest_open=None
+                )
             assert belief == reduce(policy.learn, store.trials("d.train"), policy.prior(JOB))
     assert len(caplog.records) == 1
     assert store.ask(request(22)).trial.number == 22
 
 
-def test_a_checkpoint_of_every_trial_damaged_leaves_the_log(store: SqlStore, sqlite_url: str) -> None:
+def test_a_checkpoint_of_every_trial_damaged_leaves_the_log(
+    store: SqlStore, sqlite_url: str
+) -> None:
     for n in range(1, 40):
         run(store, n)
-    execute(sqlite_url, f"UPDATE zeus_checkpoint SET belief = '{json.dumps({'newest': [1, False]})}'")
+    execute(
+        sqlite_url, f"UPDATE zeus_checkpoint SET belief = '{json.dumps({'newest': [1, False]})}'"
+    )
     assert store.ask(request(40)).trial.asked_after_seq == 39
 
 
 @pytest.mark.parametrize("value", ["'x'", "-5", "1e18", "9223372036854775807"])
 @pytest.mark.parametrize("name", ["told_seq", "last_number"])
-def test_damaged_counters_of_a_job_are_counted_again(store: SqlStore, sqlite_url: str, name: str, value: str) -> None:
+def test_damaged_counters_of_a_job_are_counted_again(
+    store: SqlStore, sqlite_url: str, name: str, value: str
+) -> None:
     for n in range(1, 4):
         run(store, n)
     execute(sqlite_url, f"UPDATE zeus_job SET {name} = {value}")
@@ -198,15 +228,21 @@ def test_damaged_counters_of_a_job_are_counted_again(store: SqlStore, sqlite_url
     assert execute(sqlite_url, "SELECT told_seq, last_number FROM zeus_job") == [(4, 4)]
 
 
-def test_a_job_whose_row_was_deleted_by_hand_is_counted_again(store: SqlStore, sqlite_url: str) -> None:
-    """Its trials are still there: a run that is open ends, and the next one gets a number of its own."""
+def test_a_job_whose_row_was_deleted_by_hand_is_counted_again(
+    store: SqlStore, sqlite_url: str
+) -> None:
+    """Its trials are still there: a run that is open ends,
+    and the next one gets a number of its own.
+    """
     run(store, 1)
     trial = store.ask(request(2)).trial
     execute(sqlite_url, "DELETE FROM zeus_job")
     assert store.heartbeat(trial.key, report(start_id="a")) is None
     assert store.tell(trial.key, State.CONVERGED, report(start_id="a")).state is State.CONVERGED
     execute(sqlite_url, "DELETE FROM zeus_job")
-    waiting = PendingResult(job_id="d.train", key=TrialKey("ti-3", 1), state=State.CONVERGED, report=report())
+    waiting = PendingResult(
+        job_id="d.train", key=TrialKey("ti-3", 1), state=State.CONVERGED, report=report()
+    )
     replace(waiting, trial=replace(trial, number=0, key=waiting.key)).tell(store)
     assert run(store, 4).trial.number == 4
     assert [t.number for t in store.trials("d.train")] == [1, 2, 3, 4]

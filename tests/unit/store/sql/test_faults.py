@@ -46,7 +46,9 @@ def test_no_password_in_what_people_see(monkeypatch: pytest.MonkeyPatch) -> None
     refused = 'connection to server at "db.example" (10.0.0.7), port 5432 failed: password=s3cr3t'
     said = str(engine.explained(RuntimeError(refused), url))
     assert "s3cr3t" not in said
-    assert "postgresql://db.example:5432/***" in said, "a host that was found is a host, no password"
+    assert "postgresql://db.example:5432/***" in said, (
+        "a host that was found is a host, no password"
+    )
 
 
 def test_a_directory_that_is_not_there_names_the_file(tmp_path: Path) -> None:

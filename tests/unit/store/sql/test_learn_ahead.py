@@ -19,7 +19,9 @@ from tests.unit.store.store_kit import JOB, Clock, report, request, run
 
 pytestmark = pytest.mark.usefixtures("often")
 
-LOG, LATE = 40, 6  # trials; the one of which nobody heard
+# trials; the one of which nobody heard
+LOG = 40
+LATE = 6
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Any]]
     forget(url)
     with transaction(engine_of(read_url(url))) as connection:
         tables = schema.metadata.sorted_tables
-        return {t.name: [row._asdict() for row in connection.execute(sa.select(t))] for t in tables}, clock.t
+        return {
+            t.name: [row._asdict() for row in connection.execute(sa.select(t))] for t in tables
+        }, clock.t
 
 
 @pytest.fixture(params=["sqlite_tables", "postgres_tables"])
@@ -55,7 +59,9 @@ def store(made: tuple[dict[str, list[Any]], float], url: str, clock: Clock) -> S
             if rows[table.name]:
                 connection.execute(table.insert(), rows[table.name])
         if url.startswith("postgresql"):
-            connection.exec_driver_sql("SELECT setval(pg_get_serial_sequence('zeus_trial', 'id'), 1000)")
+            connection.exec_driver_sql(
+                "SELECT setval(pg_get_serial_sequence('zeus_trial', 'id'), 1000)"
+            )
     return SqlStore(url, now=clock)
 
 
@@ -66,7 +72,8 @@ def forget(url: str) -> None:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, name: str, then: Callable[[], object]) -> None:
     """Let something happen once, after a function of sql_belief."""
-    real, left = getattr(sql_belief, name), [then]
+    real = getattr(sql_belief, name)
+    left = [then]
 
     def followed(*args: Any, **kwargs: Any) -> Any:
         result = real(*args, **kwargs)
@@ -79,7 +86,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, name: str, then: Callable[[], obj
 
 def learnt(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Grows by where each trial is folded: before the lock, or under it."""
-    where, real, keep = [], sql_belief.learn, sql_belief.write
+    where = []
+    real = sql_belief.learn
+    keep = sql_belief.write
     place = ["before"]
 
     def learn(*args: Any) -> Any:
@@ -95,7 +104,9 @@ def learnt(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return where
 
 
-def test_a_long_fold_comes_before_the_lock(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_fold_comes_before_the_lock(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = learnt(monkeypatch)
     store.ask(request(LOG + 1))
     assert (where.count("before"), where.count("under")) == (LOG, 0)
@@ -103,7 +114,9 @@ def test_a_long_fold_comes_before_the_lock(store: SqlStore, monkeypatch: pytest.
     assert len(where) - LOG <= 8, "a short one is under it"
 
 
-def test_the_job_is_not_locked_meanwhile(store: SqlStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_is_not_locked_meanwhile(
+    store: SqlStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     meanwhile(monkeypatch, "learn", lambda: run(SqlStore(url), LOG + 1))
     assert store.ask(request(LOG + 2)).trial.number == LOG + 2
 
@@ -119,7 +132,9 @@ def test_a_decision_knows_what_was_told_while_it_was_folded(
         run(other, LOG + 1, epochs=2.5)
 
     real = sql_belief.belief_of
-    monkeypatch.setattr(sql_belief, "belief_of", lambda *a, **k: beliefs.append(real(*a, **k)) or beliefs[-1])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        sql_belief, "belief_of", lambda *a, **k: beliefs.append(real(*a, **k)) or beliefs[-1]
+    )  # type: ignore[func-returns-value]
     meanwhile(monkeypatch, "learn_ahead", told_late)
     asked = store.ask(request(LOG + 2)).trial
     log = store.trials("d.train")[:-1]

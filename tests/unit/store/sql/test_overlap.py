@@ -30,7 +30,10 @@ def test_overlapping_recurrences_know_each_other(store: SqlStore) -> None:
 def test_a_late_question_of_an_earlier_try_closes_no_newer_one(store: SqlStore) -> None:
     store.ask(request(1, ti_id="new", try_number=2))
     store.ask(request(1, ti_id="old", try_number=1))
-    assert {t.key.ti_id: t.state for t in store.trials("d.train")} == {"new": State.RUNNING, "old": State.RUNNING}
+    assert {t.key.ti_id: t.state for t in store.trials("d.train")} == {
+        "new": State.RUNNING,
+        "old": State.RUNNING,
+    }
 
 
 def test_mapped_instances_of_one_run_do_not_close_each_other(store: SqlStore) -> None:
@@ -47,7 +50,10 @@ def _recurrences(url: str, worker: int, count: int, start: Barrier) -> None:
         for i in range(count):
             ti_id = f"w{worker}-{i}"
             asked = store.ask(request(worker * 1000 + i, ti_id=ti_id))
-            assert store.ask(request(worker * 1000 + i, ti_id=ti_id)).trial.number == asked.trial.number
+            assert (
+                store.ask(request(worker * 1000 + i, ti_id=ti_id)).trial.number
+                == asked.trial.number
+            )
             if i == 0:
                 start.wait(300)  # all have asked, none has told: these overlap for sure
             store.heartbeat(asked.trial.key, report(epochs=1.0, profile=1, points=2))
@@ -61,11 +67,15 @@ def _recurrences(url: str, worker: int, count: int, start: Barrier) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite_url", "database"])
 def test_processes_at_once_lose_nothing(place: str, request_: pytest.FixtureRequest) -> None:
-    workers, count, url = 4, 10, request_.getfixturevalue(place)
+    workers = 4
+    count = 10
+    url = request_.getfixturevalue(place)
     SqlStore(url, create=True).close()
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(workers)
-    processes = [spawn.Process(target=_recurrences, args=(url, w, count, start)) for w in range(workers)]
+    processes = [
+        spawn.Process(target=_recurrences, args=(url, w, count, start)) for w in range(workers)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -74,7 +84,9 @@ def test_processes_at_once_lose_nothing(place: str, request_: pytest.FixtureRequ
     log = SqlStore(url).trials("d.train")
     assert [t.number for t in log] == list(range(1, workers * count + 1))
     assert sorted(t.told_seq or 0 for t in log) == list(range(1, workers * count + 1))
-    assert {t.observation.samples for t in log} == {w * 1000 + i for w in range(workers) for i in range(count)}
+    assert {t.observation.samples for t in log} == {
+        w * 1000 + i for w in range(workers) for i in range(count)
+    }
     assert any(t.asked_after_seq != t.number - 1 for t in log), "the recurrences never overlapped"
 
 
@@ -84,13 +96,19 @@ def _mapped(url: str, indexes: range, start: Barrier) -> None:
     for index in indexes:
         asked = request(1, ti_id=f"ti-{index}")
         answer = store.ask(replace(asked, origin=replace(asked.origin, map_index=index)))
-        store.tell(answer.trial.key, State.CONVERGED, report(answer.trial.batch_size, samples=index))
+        store.tell(
+            answer.trial.key, State.CONVERGED, report(answer.trial.batch_size, samples=index)
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite_url", "database"])
-def test_hundreds_of_map_indexes_at_once_have_a_row_each(place: str, request_: pytest.FixtureRequest) -> None:
-    workers, each, url = 4, 50, request_.getfixturevalue(place)
+def test_hundreds_of_map_indexes_at_once_have_a_row_each(
+    place: str, request_: pytest.FixtureRequest
+) -> None:
+    workers = 4
+    each = 50
+    url = request_.getfixturevalue(place)
     SqlStore(url, create=True).close()
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(workers)
@@ -104,7 +122,9 @@ def test_hundreds_of_map_indexes_at_once_have_a_row_each(place: str, request_: p
     log = SqlStore(url).trials("d.train")
     assert [t.number for t in log] == list(range(1, workers * each + 1))
     assert sorted(t.origin.map_index for t in log) == list(range(workers * each))
-    assert all((t.state, t.observation.samples) == (State.CONVERGED, t.origin.map_index) for t in log)
+    assert all(
+        (t.state, t.observation.samples) == (State.CONVERGED, t.origin.map_index) for t in log
+    )
 
 
 def _open(url: str, start: Barrier) -> None:
@@ -114,7 +134,9 @@ def _open(url: str, start: Barrier) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite_url", "database"])
-def test_several_processes_make_the_tables_together(place: str, request_: pytest.FixtureRequest) -> None:
+def test_several_processes_make_the_tables_together(
+    place: str, request_: pytest.FixtureRequest
+) -> None:
     url = request_.getfixturevalue(place)
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(3)
@@ -141,7 +163,9 @@ def test_a_file_is_made_by_one_process_at_a_time(sqlite_url: str) -> None:
 
 
 def test_a_writer_waits_for_the_lock_instead_of_failing(store: SqlStore, sqlite_url: str) -> None:
-    holder = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), check_same_thread=False, isolation_level=None)
+    holder = sqlite3.connect(
+        sqlite_url.removeprefix("sqlite:///"), check_same_thread=False, isolation_level=None
+    )
     holder.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.5, lambda: holder.execute("COMMIT"))
     timer.start()
@@ -152,7 +176,9 @@ def test_a_writer_waits_for_the_lock_instead_of_failing(store: SqlStore, sqlite_
     holder.close()
 
 
-def test_a_child_process_does_not_share_its_parents_connections(store: SqlStore, sqlite_url: str) -> None:
+def test_a_child_process_does_not_share_its_parents_connections(
+    store: SqlStore, sqlite_url: str
+) -> None:
     url = engine.read_url(sqlite_url)
     parent = engine.engine_of(url)
     read, write = os.pipe()

@@ -1,4 +1,6 @@
-"""An SQLite log on a disk that several hosts may use: it has no write-ahead log, whose index hosts do not share."""
+"""An SQLite log on a disk that several hosts may use: it has no write-ahead log,
+whose index hosts do not share.
+"""
 
 from __future__ import annotations
 
@@ -48,15 +50,19 @@ def test_a_path_is_on_the_file_system_that_was_mounted_nearest_to_it_last(
     folder: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (
-        "/dev/vda / ext4 rw 0 0\nserver:/a /data/shared nfs4 rw 0 0\nme@b:/ /data/with\\040space fuse.sshfs rw 0 0\n"
-        "/dev/vdb /twice xfs rw 0 0\n//server/c /twice cifs rw 0 0\n"
+        "/dev/vda / ext4 rw 0 0\nserver:/a /data/shared nfs4 rw 0 0\nme@b:/ /data/with\\040space"
+        " fuse.sshfs rw 0 0\n/dev/vdb /twice xfs rw 0 0\n//server/c /twice cifs rw 0 0\n"
     )
     mounted(monkeypatch, tmp_path, text)
     assert sqlite_file.file_system(Path(folder) / "zeus.db") == kind
-    assert sqlite_file.journal_of(Path(folder) / "zeus.db") == (BESIDE_READERS if kind == "ext4" else ONE_FILE)
+    assert sqlite_file.journal_of(Path(folder) / "zeus.db") == (
+        BESIDE_READERS if kind == "ext4" else ONE_FILE
+    )
 
 
-def test_where_the_kernel_names_no_mounts_the_disk_is_the_hosts_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_kernel_names_no_mounts_the_disk_is_the_hosts_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sqlite_file, "MOUNTS", Path("/no/such/file"))
     assert sqlite_file.journal_of(Path("/data/zeus.db")) == BESIDE_READERS
 
@@ -65,7 +71,8 @@ def test_where_the_kernel_names_no_mounts_the_disk_is_the_hosts_own(monkeypatch:
 def test_a_new_log_there_has_no_write_ahead_log_and_a_backup_leaves_it_so(
     sqlite_url: str, tmp_path: Path, clock: Clock
 ) -> None:
-    store, log = SqlStore(sqlite_url, create=True, now=clock), tmp_path / "zeus.db"
+    store = SqlStore(sqlite_url, create=True, now=clock)
+    log = tmp_path / "zeus.db"
     run(store, 1)
     assert execute(sqlite_url, "PRAGMA journal_mode") == [("delete",)]
     backup.backup(log, tmp_path / "copy")
@@ -105,12 +112,16 @@ def _on_a_host(name: str, clock_ahead_s: float, url: str, start: Barrier) -> Non
 @pytest.mark.slow
 @pytest.mark.usefixtures("on_nfs")
 def test_two_hosts_whose_clocks_differ_lose_no_run(sqlite_url: str) -> None:
-    """Nothing in the log depends on a host's name, or on its processes: a container may have another name each time."""
+    """Nothing in the log depends on a host's name, or on its processes:
+    a container may have another name each time.
+    """
     SqlStore(sqlite_url, create=True).close()
     spawn = multiprocessing.get_context("spawn")
     start = spawn.Barrier(2)
     hosts = [("a-host", 0.0), ("no-such-host", 60.0)]
-    processes = [spawn.Process(target=_on_a_host, args=(*host, sqlite_url, start)) for host in hosts]
+    processes = [
+        spawn.Process(target=_on_a_host, args=(*host, sqlite_url, start)) for host in hosts
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -119,5 +130,7 @@ def test_two_hosts_whose_clocks_differ_lose_no_run(sqlite_url: str) -> None:
     trials = SqlStore(sqlite_url).trials("shared")
     assert [t.number for t in trials] == list(range(1, 2 * RUNS + 1))
     assert {t.state for t in trials} == {State.CONVERGED}
-    assert {t.key.ti_id for t in trials} == {f"{name}-{i}" for name, _ in hosts for i in range(RUNS)}
+    assert {t.key.ti_id for t in trials} == {
+        f"{name}-{i}" for name, _ in hosts for i in range(RUNS)
+    }
     assert execute(sqlite_url, "PRAGMA integrity_check") == [("ok",)]

@@ -16,10 +16,19 @@ from airflow_provider_zeus.store.sql.engine import may_pass, no_slot
         ('connection to server at "db" (10.0.0.1), port 5432 failed: Connection refused', True),
         ('connection to server at "db" (10.0.0.1), port 5432 failed: timeout expired', True),
         ("server closed the connection unexpectedly", True),
-        ('could not translate host name "db" to address: Temporary failure in name resolution', True),
+        (
+            'could not translate host name "db" to address: Temporary failure in name resolution',
+            True,
+        ),
         ('could not translate host name "db" to address: Name or service not known', False),
         ("FATAL:  sorry, too many clients already", True),
-        ("FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute", True),
+        (
+            (
+                "FATAL:  remaining connection slots are reserved for roles with the SUPERUSER"
+                " attribute"
+            ),
+            True,
+        ),
         ('FATAL:  too many connections for role "zeus"', True),
         ("FATAL:  the database system is starting up", True),
         ('FATAL:  password authentication failed for user "zeus"', False),

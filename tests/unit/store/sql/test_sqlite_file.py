@@ -33,7 +33,9 @@ def backup(path: Path) -> Path:
 
 def numbers(path: Path) -> list[object]:
     """Numbers of the trials in a file, by another client."""
-    return [n for (n,) in execute(f"sqlite:///{path}", "SELECT number FROM zeus_trial ORDER BY number")]
+    return [
+        n for (n,) in execute(f"sqlite:///{path}", "SELECT number FROM zeus_trial ORDER BY number")
+    ]
 
 
 def test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written(
@@ -53,7 +55,9 @@ def test_a_log_put_back_from_a_backup_is_the_one_that_is_read_and_written(
     assert execute(sqlite_url, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_no_page_of_the_old_log_gets_into_the_new_one(store: SqlStore, path: Path, tmp_path: Path) -> None:
+def test_no_page_of_the_old_log_gets_into_the_new_one(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
     """A write-ahead log that the old file left behind is not the new one's."""
     copy = backup(path)
     for n in range(1, 40):
@@ -67,7 +71,9 @@ def test_no_page_of_the_old_log_gets_into_the_new_one(store: SqlStore, path: Pat
     assert numbers(path) == [1, 2, 3]
 
 
-def test_a_server_leaves_no_rows_beside_the_file(store: SqlStore, sqlite_url: str, path: Path) -> None:
+def test_a_server_leaves_no_rows_beside_the_file(
+    store: SqlStore, sqlite_url: str, path: Path
+) -> None:
     """It lives for months; a task ends, and closes what it opened."""
     server = SqlStore(sqlite_url, keeps_file_open=False)
     for n in range(1, 40):
@@ -94,7 +100,9 @@ def test_a_log_that_was_deleted_is_not_written_and_not_made(store: SqlStore, pat
     assert not path.exists()
 
 
-def test_a_log_that_was_deleted_is_made_by_the_next_run(store: SqlStore, sqlite_url: str, path: Path) -> None:
+def test_a_log_that_was_deleted_is_made_by_the_next_run(
+    store: SqlStore, sqlite_url: str, path: Path
+) -> None:
     old = store.ask(request(1)).trial
     path.unlink()
     assert SqlStore(sqlite_url, create=True).trials("d.train") == []
@@ -123,14 +131,20 @@ print(len(SqlStore(sys.argv[1], keeps_file_open=False).trials("d.train")))
 """
 
 
-def test_a_log_that_is_opened_again_keeps_its_locks(store: SqlStore, sqlite_url: str, path: Path) -> None:
-    """The kernel drops a process's locks of a file with the first descriptor that it closes: SQLite's own alone may.
+def test_a_log_that_is_opened_again_keeps_its_locks(
+    store: SqlStore, sqlite_url: str, path: Path
+) -> None:
+    """The kernel drops a process's locks of a file with the first descriptor that it closes:
+    SQLite's own alone may.
 
-    Else a server that closes its connection takes itself for the last one, and removes what the task still uses.
+    Else a server that closes its connection takes itself for the last one,
+    and removes what the task still uses.
     """
     run(store, 1)
     SqlStore(sqlite_url)  # the same process looks at the file once more
-    done = subprocess.run([sys.executable, "-c", SERVER, sqlite_url], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SERVER, sqlite_url], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "1\n"
     assert path.with_name("zeus.db-wal").exists(), "the task has it open"
     run(store, 2)

@@ -27,7 +27,10 @@ def test_the_revision_is_numbered_and_none_of_those_that_it_replaces() -> None:
 def test_foreign_keys_hold(store: SqlStore, sqlite_url: str) -> None:
     engine = sql_engine.engine_of(sql_engine.read_url(sqlite_url))
     statement = sa.insert(schema.power).values(trial_id=99, points=[])
-    with pytest.raises(StoreError, match="FOREIGN KEY"), sql_engine.transaction(engine, write=True) as connection:
+    with (
+        pytest.raises(StoreError, match="FOREIGN KEY"),
+        sql_engine.transaction(engine, write=True) as connection,
+    ):
         connection.execute(statement)
 
 
@@ -41,7 +44,7 @@ def test_tables_that_are_not_there_name_the_command(sqlite_url: str) -> None:
 
 def test_a_reader_makes_no_file(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
-    with pytest.raises(StoreError, match="no trial log yet"):
+    with pytest.raises(StoreError, match="no run log yet"):
         SqlStore(f"sqlite:///{path}")
     assert list(tmp_path.iterdir()) == []
 

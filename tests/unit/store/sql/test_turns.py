@@ -1,4 +1,6 @@
-"""Turns of the processes that write to one SQLite file: in order, given back by the dead, missed by nobody."""
+"""Turns of the processes that write to one SQLite file: in order, given back by the dead,
+missed by nobody.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def until(true: Callable[[], bool]) -> None:
 def queueing(file: Path) -> int:
     """How many wait for their turn, says the kernel."""
     inode = file.with_name("zeus.db.turn").stat().st_ino
-    return sum("->" in line and f":{inode} " in line for line in Path("/proc/locks").read_text().splitlines())
+    return sum(
+        "->" in line and f":{inode} " in line
+        for line in Path("/proc/locks").read_text().splitlines()
+    )
 
 
 def free(file: Path) -> bool:
@@ -56,10 +61,13 @@ def free(file: Path) -> bool:
 @contextmanager
 def held_by_another(file: Path) -> Iterator[subprocess.Popen[bytes]]:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom airflow_provider_zeus.store.sql.sqlite_file import turn\n"
-        f"with turn(Path({str(file)!r}), 30):\n print(flush=True)\n sys.stdin.read()\n"
+        "import sys\nfrom pathlib import Path\nfrom airflow_provider_zeus.store.sql.sqlite_file"
+        f" import turn\nwith turn(Path({str(file)!r}), 30):\n print(flush=True)\n"
+        " sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout
         assert other.stdout.readline() == b"\n"
         try:
@@ -102,7 +110,10 @@ def test_a_killed_process_gives_its_turn_back(file: Path) -> None:
 
 
 def test_a_turn_that_is_never_given_back_is_not_waited_for_for_ever(file: Path) -> None:
-    """As of a process that was suspended. Who gave up leaves nothing behind that would hold up the next one."""
+    """As of a process that was suspended.
+
+    Who gave up leaves nothing behind that would hold up the next one.
+    """
     with held_by_another(file) as other:
         for _ in range(2):
             with turn(file, 0.1):

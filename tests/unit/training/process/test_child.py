@@ -23,11 +23,20 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Child]]:
-    """Starts a command in ``tmp_path``; ``said`` is what it wrote. Nothing of it is left after the test."""
+    """Starts a command in ``tmp_path``; ``said`` is what it wrote.
+
+    Nothing of it is left after the test.
+    """
     started: list[Child] = []
 
     def begin(command: list[str], said: list[str] | None = None, **kwargs: Any) -> Child:
-        child = Child(command, os.environ, (said if said is not None else []).append, cwd=str(tmp_path), **kwargs)
+        child = Child(
+            command,
+            os.environ,
+            (said if said is not None else []).append,
+            cwd=str(tmp_path),
+            **kwargs,
+        )
         started.append(child)
         return child
 
@@ -115,7 +124,9 @@ def test_a_character_that_arrives_in_two_parts_is_one(start: Callable[..., Child
     assert said == ["\N{EURO SIGN}", "end"]
 
 
-def test_a_very_long_line_is_passed_on_in_parts_and_nothing_is_lost(start: Callable[..., Child]) -> None:
+def test_a_very_long_line_is_passed_on_in_parts_and_nothing_is_lost(
+    start: Callable[..., Child],
+) -> None:
     said: list[str] = []
     child = start(python("print('x' * 3_000_000); print('end')"), said)
     assert followed(child) == 0
@@ -133,7 +144,9 @@ def test_stdout_and_stderr_come_in_order(start: Callable[..., Child]) -> None:
 
 def test_it_reads_no_input_and_leads_no_terminal(start: Callable[..., Child]) -> None:
     said: list[str] = []
-    child = start(python("import os, sys; print(repr(sys.stdin.read()), os.getsid(0) == os.getppid())"), said)
+    child = start(
+        python("import os, sys; print(repr(sys.stdin.read()), os.getsid(0) == os.getppid())"), said
+    )
     assert followed(child) == 0
     assert said == ["'' True"]
 
@@ -155,8 +168,12 @@ def test_stopping_ends_children_and_daemons(start: Callable[..., Child], tmp_pat
     assert child.stop() == 143, "a second time changes nothing"
 
 
-def test_what_ignores_a_polite_end_is_killed_after_its_grace(start: Callable[..., Child], tmp_path: Path) -> None:
-    child = start(family(before="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"), grace_s=0.5)
+def test_what_ignores_a_polite_end_is_killed_after_its_grace(
+    start: Callable[..., Child], tmp_path: Path
+) -> None:
+    child = start(
+        family(before="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"), grace_s=0.5
+    )
     pids = pids_of(tmp_path)
     start_s = time.monotonic()
     assert child.stop() == 137
@@ -164,9 +181,14 @@ def test_what_ignores_a_polite_end_is_killed_after_its_grace(start: Callable[...
     assert alive(pids) == []
 
 
-def test_a_command_has_time_to_save_before_its_end(start: Callable[..., Child], tmp_path: Path) -> None:
+def test_a_command_has_time_to_save_before_its_end(
+    start: Callable[..., Child], tmp_path: Path
+) -> None:
     said: list[str] = []
-    body = "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(.5), print('saved'), sys.exit(5)))\ntime.sleep(300)"
+    body = (
+        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(.5), print('saved'),"
+        " sys.exit(5)))\ntime.sleep(300)"
+    )
     child = start(family(body), said)
     pids = pids_of(tmp_path)
     assert waited_for(lambda: _catches_sigterm(pids[0]))
@@ -175,7 +197,9 @@ def test_a_command_has_time_to_save_before_its_end(start: Callable[..., Child], 
 
 
 def _catches_sigterm(pid: int) -> bool:
-    (caught,) = [x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("SigCgt")]
+    (caught,) = [
+        x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if x.startswith("SigCgt")
+    ]
     return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
 
 
@@ -199,7 +223,9 @@ def test_stopping_while_it_floods_its_output(start: Callable[..., Child], tmp_pa
     assert alive(pids) == []
 
 
-def test_letting_go_while_it_floods_its_output_ends_it_too(start: Callable[..., Child], tmp_path: Path) -> None:
+def test_letting_go_while_it_floods_its_output_ends_it_too(
+    start: Callable[..., Child], tmp_path: Path
+) -> None:
     child = start(family("while True: print('x' * 1000)"))
     pids = pids_of(tmp_path)
     child.close()
@@ -207,7 +233,9 @@ def test_letting_go_while_it_floods_its_output_ends_it_too(start: Callable[..., 
     child._process.wait(60)
 
 
-def test_a_supervisor_that_was_killed_does_not_block(start: Callable[..., Child], tmp_path: Path) -> None:
+def test_a_supervisor_that_was_killed_does_not_block(
+    start: Callable[..., Child], tmp_path: Path
+) -> None:
     """Its command ends with it; a daemon may be left, and holds the output."""
     child = start(family())
     pids = pids_of(tmp_path)
@@ -227,7 +255,9 @@ while child.follow(1.0) is None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_death_of_whoever_started_it_ends_all_of_it(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_death_of_whoever_started_it_ends_all_of_it(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     starter = subprocess.Popen([sys.executable, "-c", STARTER, str(ROOT), *family()], cwd=tmp_path)
     try:
         pids = pids_of(tmp_path)
@@ -242,7 +272,9 @@ def test_the_death_of_whoever_started_it_ends_all_of_it(tmp_path: Path, number: 
 def test_the_guardian_of_a_limit_outlives_a_training_that_ignores_its_end(
     start: Callable[..., Child], tmp_path: Path
 ) -> None:
-    """Else the limit that was set would stay: the training dies by SIGKILL, and gives nothing back itself."""
+    """Else the limit that was set would stay: the training dies by SIGKILL,
+    and gives nothing back itself.
+    """
     state = tmp_path / "v100.gpu"
     code = f"""
 import signal, sys, time
@@ -305,10 +337,16 @@ class TestFollower:
     def test_a_line_of_another_kind_costs_no_line_around_it(self, tmp_path: Path) -> None:
         path = tmp_path / "result.jsonl"
         end = ResultLine(
-            kind="end", start_id="a", attempt=1, state=State.CONVERGED, observation=Observation(energy_j=7.0)
+            kind="end",
+            start_id="a",
+            attempt=1,
+            state=State.CONVERGED,
+            observation=Observation(energy_j=7.0),
         )
         final = ResultLine(kind="final", start_id="a", attempt=1)
-        path.write_text("".join(f"{x}\n" for x in (end.to_json(), '{"v":1,"kind":"new-kind"}', final.to_json())))
+        path.write_text(
+            "".join(f"{x}\n" for x in (end.to_json(), '{"v":1,"kind":"new-kind"}', final.to_json()))
+        )
         follower = Follower(path)
         assert follower.news() == [end, final]
         assert follower.news() == []

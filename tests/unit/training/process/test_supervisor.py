@@ -31,7 +31,12 @@ def started(tmp_path: Path) -> Iterator[list[Process]]:
 
 
 def start(
-    started: list[Process], tmp_path: Path, command: list[str], *, parent: int | None = None, grace_s: float = 5.0
+    started: list[Process],
+    tmp_path: Path,
+    command: list[str],
+    *,
+    parent: int | None = None,
+    grace_s: float = 5.0,
 ) -> Process:
     arguments = [str(parent or os.getpid()), str(grace_s), *command]
     process = subprocess.Popen(
@@ -46,7 +51,9 @@ def start(
     return process
 
 
-def test_a_child_and_a_daemon_outlive_neither_end_of_file_nor_sigterm(started: list[Process], tmp_path: Path) -> None:
+def test_a_child_and_a_daemon_outlive_neither_end_of_file_nor_sigterm(
+    started: list[Process], tmp_path: Path
+) -> None:
     for tell in ("end of file", "SIGTERM"):
         (tmp_path / "pids").unlink(missing_ok=True)
         process = start(started, tmp_path, family())
@@ -80,7 +87,9 @@ def test_whoever_started_it_is_dead_already(started: list[Process], tmp_path: Pa
 
 
 def test_a_daemon_whose_parents_are_gone_is_found(started: list[Process], tmp_path: Path) -> None:
-    """It forked twice and leads a session of its own: nothing but its adoption links it to the command."""
+    """It forked twice and leads a session of its own:
+    nothing but its adoption links it to the command.
+    """
     code = """
 import os, time
 if os.fork() == 0:
@@ -102,7 +111,9 @@ time.sleep(300)
     assert alive([daemon]) == []
 
 
-def test_what_starts_others_as_fast_as_it_is_ended_is_ended(started: list[Process], tmp_path: Path) -> None:
+def test_what_starts_others_as_fast_as_it_is_ended_is_ended(
+    started: list[Process], tmp_path: Path
+) -> None:
     code = """
 import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: os.fork() or None)
@@ -141,17 +152,25 @@ def test_zombies_do_not_pile_up(started: list[Process], tmp_path: Path) -> None:
     assert waited_for(lambda: not zombies(), 2)
 
 
-def test_the_commands_signals_are_those_of_any_program(started: list[Process], tmp_path: Path) -> None:
+def test_the_commands_signals_are_those_of_any_program(
+    started: list[Process], tmp_path: Path
+) -> None:
     process = start(
-        started, tmp_path, [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGTERM).name)"]
+        started,
+        tmp_path,
+        [sys.executable, "-c", "import signal; print(signal.getsignal(signal.SIGTERM).name)"],
     )
     assert process.stdout is not None
     assert process.stdout.read() == b"SIG_DFL\n"
 
 
 @pytest.mark.slow
-def test_a_daemon_is_not_overlooked_while_the_threads_of_its_parent_end(started: list[Process], tmp_path: Path) -> None:
-    """A process whose first thread has ended looks dead, and has its children until its last thread ends."""
+def test_a_daemon_is_not_overlooked_while_the_threads_of_its_parent_end(
+    started: list[Process], tmp_path: Path
+) -> None:
+    """A process whose first thread has ended looks dead,
+    and has its children until its last thread ends.
+    """
     code = """
 import os, subprocess, threading, time
 daemon = subprocess.Popen(["bash", "-c", "trap '' TERM; echo > trapped; sleep 300"], start_new_session=True)

@@ -1,4 +1,6 @@
-"""What mode ``observe`` says the best limit would have saved: an interval, *not clear yet* where it holds no gain."""
+"""What mode ``observe`` says the best limit would have saved: an interval,
+*not clear yet* where it holds no gain.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import pytest
 from airflow_provider_zeus.model.trial import summed
 from airflow_provider_zeus.training.profiling.profiler import MissedSaving
 from airflow_provider_zeus.training.profiling.search import by_limit
-from tests.unit.training.profiling.test_search import GRID_W, Curve, binding, flat, search, walked, window
+from tests.unit.training.profiling.test_search import (
+    GRID_W,
+    Curve,
+    binding,
+    flat,
+    search,
+    walked,
+    window,
+)
 
 FOUND_W = GRID_W[0]
 
@@ -45,11 +55,18 @@ def test_a_saving_above_the_noise_is_one_and_the_interval_holds_it() -> None:
     assert covered >= 36
 
 
-def test_more_measurements_narrow_the_interval_and_sums_from_the_store_have_the_width_aimed_at() -> None:
-    one, rng = search(eta=1.0), random.Random(1)
+def test_more_measurements_narrow_the_interval_and_sums_from_the_store_have_the_width_aimed_at() -> (
+    None
+):
+    one = search(eta=1.0)
+    rng = random.Random(1)
     pieces = [p for w in (FOUND_W, 150.0) for _ in range(60) for p in window(w, binding, rng, 0.15)]
     widths = []
-    for some in ([p for w in (FOUND_W, 150.0) for p in pieces if p.limit_w == w][::20], pieces, summed(pieces)):
+    for some in (
+        [p for w in (FOUND_W, 150.0) for p in pieces if p.limit_w == w][::20],
+        pieces,
+        summed(pieces),
+    ):
         found = MissedSaving.of(one, by_limit(some), FOUND_W)
         assert found is not None
         widths.append((found.energy.high or 0.0) - (found.energy.low or 0.0))
@@ -62,10 +79,19 @@ def test_more_measurements_narrow_the_interval_and_sums_from_the_store_have_the_
 def test_where_the_limit_found_is_the_best_there_is_nothing_to_save() -> None:
     rng = random.Random(1)
     one = search(eta=1.0)
-    pieces = [p for w in (FOUND_W, 225.0) for p in window(w, lambda limit_w: (500.0 / limit_w, 0.01), rng, 0.01)]
+    pieces = [
+        p
+        for w in (FOUND_W, 225.0)
+        for p in window(w, lambda limit_w: (500.0 / limit_w, 0.01), rng, 0.01)
+    ]
     found = MissedSaving.of(one, by_limit(pieces), FOUND_W)
     assert found is not None
-    assert (found.best_w, found.energy.value, found.energy.low, found.time.high) == (FOUND_W, 0.0, 0.0, 0.0)
+    assert (found.best_w, found.energy.value, found.energy.low, found.time.high) == (
+        FOUND_W,
+        0.0,
+        0.0,
+        0.0,
+    )
     assert "nothing to save" in found.text(10)
 
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.cost import Weights, best_limit
 from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
-from airflow_provider_zeus.training.profiling.search import MOST, NextLimit, Search, by_limit, coarse
+from airflow_provider_zeus.training.profiling.search import (
+    MOST,
+    NextLimit,
+    Search,
+    by_limit,
+    coarse,
+)
 
 GRID_W = tuple(float(w) for w in range(250, 99, -25))
 LONG_W = tuple(float(w) for w in range(700, 199, -25))  # 21 limits
@@ -45,7 +51,9 @@ def window(limit_w: float, curve: Curve, rng: random.Random, noise: float) -> li
 
 def piece(limit_w: float, j: float, s: float, length_s: float = 1.0) -> ProfileSample:
     n = max(round(length_s / s), 1)
-    return ProfileSample(batch_size=32, limit_w=limit_w, samples=n, energy_j=j * n, time_s=s * n, steps=10)
+    return ProfileSample(
+        batch_size=32, limit_w=limit_w, samples=n, energy_j=j * n, time_s=s * n, steps=10
+    )
 
 
 def search(
@@ -59,9 +67,12 @@ def search(
     return Search(tuple(limits_w), weights, window_s * 0.8, 10)
 
 
-def walked(search: Search, curve: Curve, *, seed: int = 0, noise: float = 0.0) -> list[ProfileSample]:
+def walked(
+    search: Search, curve: Curve, *, seed: int = 0, noise: float = 0.0
+) -> list[ProfileSample]:
     """Samples of a whole profile, in the order in which they were asked for."""
-    rng, samples = random.Random(seed), []
+    rng = random.Random(seed)
+    samples = []
     for _ in range(2 * MOST * len(search.limits_w) + 1):
         step = search.next_limit(by_limit(samples))
         if step is None:
@@ -108,17 +119,25 @@ def test_any_search_ends_within_its_limits_with_the_neighbours_of_the_best_measu
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 999), cut=st.integers(0, 200), noise=st.sampled_from([0.0, 0.02]))
-def test_neither_the_order_of_samples_nor_who_asks_again_matters(seed: int, cut: int, noise: float) -> None:
+def test_neither_the_order_of_samples_nor_who_asks_again_matters(
+    seed: int, cut: int, noise: float
+) -> None:
     one = search()
     samples = walked(one, binding, seed=seed, noise=noise)[:cut]
     mixed = random.Random(seed).sample(samples, len(samples))
-    assert one.next_limit(by_limit(samples)) == one.next_limit(by_limit(mixed)) == one.next_limit(by_limit(mixed))
+    assert (
+        one.next_limit(by_limit(samples))
+        == one.next_limit(by_limit(mixed))
+        == one.next_limit(by_limit(mixed))
+    )
     assert one.best_w(by_limit(samples)) == one.best_w(by_limit(mixed))
 
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 999), noise=st.sampled_from([0.0, 0.01, 0.03]))
-def test_a_complete_profile_stays_complete_once_a_store_has_added_it_up(seed: int, noise: float) -> None:
+def test_a_complete_profile_stays_complete_once_a_store_has_added_it_up(
+    seed: int, noise: float
+) -> None:
     one = search()
     samples = walked(one, binding, seed=seed, noise=noise)
     assert one.next_limit(by_limit(samples)) is None
@@ -129,14 +148,18 @@ def test_every_second_limit_from_the_highest_then_the_neighbours_of_the_best() -
     limits_w = asked(walked(search(eta=1.0), binding))
     assert limits_w[:4] == [250.0, 200.0, 150.0, 100.0]
     assert limits_w[4:] == [125.0], "the best, between two that are measured"
-    assert asked(walked(search(eta=1.0), lambda w: (abs(w - 155.0) + 9, 0.01)))[4:] == [175.0, 125.0]
+    assert asked(walked(search(eta=1.0), lambda w: (abs(w - 155.0) + 9, 0.01)))[4:] == [
+        175.0,
+        125.0,
+    ]
 
 
 def test_a_long_grid_is_begun_with_six_limits() -> None:
     assert coarse(LONG_W) == [700.0, 600.0, 500.0, 400.0, 300.0, 200.0]
     assert coarse(GRID_W) == [250.0, 200.0, 150.0, 100.0]
     assert [coarse(GRID_W[:n]) for n in range(4)] == [[], [250.0], [250.0, 225.0], [250.0, 200.0]]
-    assert coarse([300.0, 275.0, 250.0, 225.0]) == [300.0, 250.0, 225.0]  # the lowest is no neighbour of a coarse one
+    # the lowest is no neighbour of a coarse one
+    assert coarse([300.0, 275.0, 250.0, 225.0]) == [300.0, 250.0, 225.0]
 
 
 @pytest.mark.parametrize("limits_w", [(250.0,), (250.0, 150.0)])
@@ -169,7 +192,8 @@ def test_a_clear_winner_needs_no_second_window_and_near_ties_do() -> None:
 
 def test_a_noisy_limit_is_measured_longer_and_one_that_is_clearly_out_is_not() -> None:
     rng = random.Random(3)
-    quiet, noisy = window(250.0, binding, rng, 0.0), window(250.0, binding, rng, 0.05)
+    quiet = window(250.0, binding, rng, 0.0)
+    noisy = window(250.0, binding, rng, 0.05)
     assert search().next_limit(by_limit(quiet)) == NextLimit(200.0)
     assert search().next_limit(by_limit(noisy)) == NextLimit(250.0)
     longest = [s for _ in range(3) for s in window(250.0, binding, rng, 0.05)]
@@ -195,10 +219,14 @@ def test_the_ticks_of_a_counter_are_no_noise() -> None:
         (1.0, 1.02, 200.0),
     ],
 )
-def test_energy_or_time_alone_within_a_slowdown(eta: float, slowdown: float | None, best_w: float) -> None:
+def test_energy_or_time_alone_within_a_slowdown(
+    eta: float, slowdown: float | None, best_w: float
+) -> None:
     one = search(eta=eta, slowdown=slowdown)
     assert one.best_w(by_limit(walked(one, binding))) == best_w
-    assert one.best_w(by_limit(walked(one, binding, seed=5, noise=0.002))) == pytest.approx(best_w, abs=25.0)
+    assert one.best_w(by_limit(walked(one, binding, seed=5, noise=0.002))) == pytest.approx(
+        best_w, abs=25.0
+    )
 
 
 def test_what_a_partial_window_says_does_not_win_over_whole_ones() -> None:
@@ -208,10 +236,13 @@ def test_what_a_partial_window_says_does_not_win_over_whole_ones() -> None:
 
 
 def test_samples_before_a_mark_hold_no_more() -> None:
-    one, other = piece(250.0, 1.0, 0.01), replace(piece(250.0, 1.0, 0.01), batch_size=64)
+    one = piece(250.0, 1.0, 0.01)
+    other = replace(piece(250.0, 1.0, 0.01), batch_size=64)
     assert since_mark([one, other, ProfileSample.mark(32)]) == [other]
     assert since_mark([one, ProfileSample.mark(32), one, other]) == [one, other]
     assert summed([one, ProfileSample.mark(64), one, other]) == (
-        replace(one, samples=2 * one.samples, energy_j=2 * one.energy_j, time_s=2 * one.time_s, steps=20),
+        replace(
+            one, samples=2 * one.samples, energy_j=2 * one.energy_j, time_s=2 * one.time_s, steps=20
+        ),
         other,
     )

@@ -1,4 +1,6 @@
-"""How a started process finds its plan and where its result goes, by environment variables alone."""
+"""How a started process finds its plan and where its result goes,
+by environment variables alone.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class Process:
     """A training as a process that was started with a plan runs it."""
 
     def __init__(self, kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.kit, self._monkeypatch = kit, monkeypatch
+        self.kit = kit
+        self._monkeypatch = monkeypatch
 
     def run(self, plan: Plan | None = None, **environ: str | Path) -> ZeusRun:
         for name, value in {"ZEUS_PLAN": (plan or self.kit.plan()).to_json(), **environ}.items():
@@ -75,8 +78,12 @@ class TestPlan:
         with pytest.raises(JobSpecError, match=r"plan = '.*no.json'"):
             plan_of({"ZEUS_PLAN": str(tmp_path / "no.json")})
 
-    @pytest.mark.parametrize("change", [{"v": 2}, {"attempts": []}, {"attempts": 3}, {"unknown": 1}, {"seed": None}])
-    def test_another_version_or_no_plan(self, kit: Kit, tmp_path: Path, change: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        "change", [{"v": 2}, {"attempts": []}, {"attempts": 3}, {"unknown": 1}, {"seed": None}]
+    )
+    def test_another_version_or_no_plan(
+        self, kit: Kit, tmp_path: Path, change: dict[str, Any]
+    ) -> None:
         data = {**json.loads(kit.plan().to_json()), **change}
         if change == {"seed": None}:
             del data["job_id"]
@@ -86,14 +93,18 @@ class TestPlan:
                 plan_of({"ZEUS_PLAN": str(tmp_path / "plan.json")})
 
 
-@pytest.mark.parametrize(("text", "number"), [("3", 3), (" 2 ", 2), ("", None), ("None", None), ("-1", None)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("3", 3), (" 2 ", 2), ("", None), ("None", None), ("-1", None)]
+)
 def test_the_try_as_far_as_it_was_told(text: str, number: int | None) -> None:
     assert try_of({"ZEUS_TRY": text}) == number
     assert try_of({}) is None
 
 
 class TestResult:
-    def test_a_file_gets_the_lines_of_one_start_after_the_other(self, process: Process, tmp_path: Path) -> None:
+    def test_a_file_gets_the_lines_of_one_start_after_the_other(
+        self, process: Process, tmp_path: Path
+    ) -> None:
         path = tmp_path / "new" / "result.jsonl"
         for number in ("1", "2"):
             process.run(ZEUS_RESULT=path, ZEUS_TRY=number).train(loop)
@@ -103,7 +114,9 @@ class TestResult:
         assert len({x.start_id for x in lines}) == 2
 
     @pytest.mark.parametrize("exists", [True, False])
-    def test_a_folder_gets_one_file_per_start(self, process: Process, tmp_path: Path, exists: bool) -> None:
+    def test_a_folder_gets_one_file_per_start(
+        self, process: Process, tmp_path: Path, exists: bool
+    ) -> None:
         folder = tmp_path / "results"
         if exists:
             folder.mkdir()
@@ -133,7 +146,11 @@ class TestResult:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert "write a 'attempt' line" in caplog.text
         assert [x.kind for x in read_result(path)] == ["start"], "whole lines only"
-        said = [r.levelno for r in caplog.records if "tries again" in r.getMessage() and r.levelno > logging.DEBUG]
+        said = [
+            r.levelno
+            for r in caplog.records
+            if "tries again" in r.getMessage() and r.levelno > logging.DEBUG
+        ]
         assert said == [logging.WARNING], "once"
 
     def test_nowhere(self, process: Process, tmp_path: Path) -> None:
@@ -158,7 +175,9 @@ class TestXCom:
         assert lines[0].try_number == 2
         assert lines[2].state is State.CONVERGED
         assert (lines[2].observation or Observation()).energy_j
-        assert [p.name for p in tmp_path.glob("*return.json*")] == ["return.json"], "no half of it is left"
+        assert [p.name for p in tmp_path.glob("*return.json*")] == ["return.json"], (
+            "no half of it is left"
+        )
 
     def test_in_a_pod_by_itself(self, process: Process, pod_xcom: Path) -> None:
         process.run().train(loop)
@@ -167,7 +186,9 @@ class TestXCom:
         process.run().train(loop)
         assert self.read(pod_xcom)["value"] == 256
 
-    @pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), {"loss": float("inf")}, b"model"])
+    @pytest.mark.parametrize(
+        "value", [object(), {1, 2}, float("nan"), {"loss": float("inf")}, b"model"]
+    )
     def test_a_value_that_is_no_json_is_null_with_a_warning(
         self, process: Process, tmp_path: Path, value: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -181,13 +202,17 @@ class TestXCom:
         assert len(self.read(path)["zeus"]["lines"]) == 4
         assert "XCom gets null" in caplog.text
 
-    def test_below_a_required_target_it_is_written_too(self, process: Process, tmp_path: Path) -> None:
+    def test_below_a_required_target_it_is_written_too(
+        self, process: Process, tmp_path: Path
+    ) -> None:
         path = tmp_path / "return.json"
         plan = process.kit.plan(max_epochs=2, require_target=True)
         with pytest.raises(BelowTargetError):
             process.run(plan, ZEUS_XCOM=path).train(loop, epochs=5)
         document = self.read(path)
-        assert [line.get("state") for line in document["zeus"]["lines"] if line["kind"] == "end"] == ["exhausted"]
+        assert [
+            line.get("state") for line in document["zeus"]["lines"] if line["kind"] == "end"
+        ] == ["exhausted"]
         assert document["zeus"]["lines"][-1]["attempt"] == 1, "its model is kept"
 
     def test_a_training_that_fails_writes_it_too(self, process: Process, tmp_path: Path) -> None:
@@ -207,14 +232,20 @@ class TestXCom:
         plan = process.kit.plan(explore(1024, bound_epochs=1.0), incumbent(256))
         process.run(plan, ZEUS_XCOM=path).train(loop)
         ends = [line for line in self.read(path)["zeus"]["lines"] if line["kind"] == "end"]
-        assert [(line["attempt"], line["state"]) for line in ends] == [(1, "given_up"), (2, "converged")]
+        assert [(line["attempt"], line["state"]) for line in ends] == [
+            (1, "given_up"),
+            (2, "converged"),
+        ]
 
     def test_many_power_points_stay_small(self, tmp_path: Path) -> None:
         document = Document(tmp_path / "return.json")
         document(ResultLine(kind="start", start_id="a"))
         beat = ResultLine(kind="beat", start_id="a", attempt=1)
         for i in range(2000):
-            points = [PowerPoint(t_s=10 * i + j, power_w=200.0, limit_w=200.0, phase="train") for j in range(10)]
+            points = [
+                PowerPoint(t_s=10 * i + j, power_w=200.0, limit_w=200.0, phase="train")
+                for j in range(10)
+            ]
             document(replace(beat, points=tuple(points)))
         document(ResultLine(kind="end", start_id="a", attempt=1, state=State.CONVERGED))
         document(ResultLine(kind="final", start_id="a", attempt=1))
@@ -240,7 +271,8 @@ class TestTwoPlaces:
     @pytest.fixture
     def full(self, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         """Whether the disk of the result file is full, in its last entry."""
-        full, write = [True], ResultWriter.__call__
+        full = [True]
+        write = ResultWriter.__call__
 
         def call(self: ResultWriter, line: ResultLine) -> None:
             if full[-1]:
@@ -251,12 +283,16 @@ class TestTwoPlaces:
         return full
 
     def lines(self, path: Path) -> list[ResultLine]:
-        return [ResultLine.from_json(json.dumps(line)) for line in json.loads(path.read_text())["zeus"]["lines"]]
+        return [
+            ResultLine.from_json(json.dumps(line))
+            for line in json.loads(path.read_text())["zeus"]["lines"]
+        ]
 
     def test_the_document_is_whole_where_the_file_takes_nothing(
         self, process: Process, tmp_path: Path, full: list[bool], caplog: pytest.LogCaptureFixture
     ) -> None:
-        result, xcom = tmp_path / "result.jsonl", tmp_path / "return.json"
+        result = tmp_path / "result.jsonl"
+        xcom = tmp_path / "return.json"
         assert process.run(ZEUS_RESULT=result, ZEUS_XCOM=xcom).train(loop) == 256
         lines = self.lines(xcom)
         assert [line.kind for line in lines] == ["start", "attempt", "end", "final"]
@@ -268,7 +304,8 @@ class TestTwoPlaces:
     def test_each_line_reaches_both_once_after_an_error_that_passes(
         self, tmp_path: Path, full: list[bool], pod_xcom: Path
     ) -> None:
-        result, xcom = tmp_path / "result.jsonl", tmp_path / "return.json"
+        result = tmp_path / "result.jsonl"
+        xcom = tmp_path / "return.json"
         sender = ResultSender(Results({"ZEUS_RESULT": str(result), "ZEUS_XCOM": str(xcom)}))
         sender.send("start")
         sender.send("attempt", attempt=1)
@@ -278,7 +315,9 @@ class TestTwoPlaces:
         assert list(read_result(result)) == self.lines(xcom)
         assert [line.kind for line in self.lines(xcom)] == ["start", "attempt", "end", "final"]
 
-    def test_the_only_place_gets_the_line_again(self, tmp_path: Path, full: list[bool], pod_xcom: Path) -> None:
+    def test_the_only_place_gets_the_line_again(
+        self, tmp_path: Path, full: list[bool], pod_xcom: Path
+    ) -> None:
         sender = ResultSender(Results({"ZEUS_RESULT": str(tmp_path / "result.jsonl")}))
         sender.send("start")
         full.append(False)
@@ -288,7 +327,9 @@ class TestTwoPlaces:
     def test_a_document_that_cannot_be_written_does_not_write_the_file_twice(
         self, process: Process, tmp_path: Path
     ) -> None:
-        results = Results({"ZEUS_RESULT": str(tmp_path / "r.jsonl"), "ZEUS_XCOM": str(tmp_path / "no" / "x.json")})
+        results = Results(
+            {"ZEUS_RESULT": str(tmp_path / "r.jsonl"), "ZEUS_XCOM": str(tmp_path / "no" / "x.json")}
+        )
         sender = ResultSender(results)
         for _ in range(2):
             sender.send("final")
@@ -314,7 +355,9 @@ class TestTwoPlaces:
     def test_where_neither_takes_it_the_cost_is_logged(
         self, process: Process, tmp_path: Path, full: list[bool], caplog: pytest.LogCaptureFixture
     ) -> None:
-        run = process.run(ZEUS_RESULT=tmp_path / "result.jsonl", ZEUS_XCOM=tmp_path / "no" / "return.json")
+        run = process.run(
+            ZEUS_RESULT=tmp_path / "result.jsonl", ZEUS_XCOM=tmp_path / "no" / "return.json"
+        )
         assert run.train(loop) == 256
         run.close()
         (said,) = [r.getMessage() for r in caplog.records if "anywhere" in r.getMessage()]
@@ -324,7 +367,9 @@ class TestTwoPlaces:
 class TestAnotherRank:
     """What a process other than rank 0 leaves beside the result."""
 
-    def end(self, reason: str, *, no_memory: bool, state: State = State.FAILED, attempt: int = 1) -> ResultLine:
+    def end(
+        self, reason: str, *, no_memory: bool, state: State = State.FAILED, attempt: int = 1
+    ) -> ResultLine:
         observation = Observation(time_s=4.0, out_of_memory=no_memory)
         return ResultLine(
             kind="end",
@@ -337,10 +382,14 @@ class TestAnotherRank:
         )
 
     @pytest.mark.parametrize("folder", [False, True])
-    def test_its_want_of_memory_is_the_reason_of_rank_0s_end(self, tmp_path: Path, folder: bool) -> None:
+    def test_its_want_of_memory_is_the_reason_of_rank_0s_end(
+        self, tmp_path: Path, folder: bool
+    ) -> None:
         environ = {"ZEUS_RESULT": str(tmp_path) if folder else str(tmp_path / "result.jsonl")}
         OtherRank(environ, "ti/1", 3)(self.end("MemoryError: full", no_memory=True))
-        Results(environ, "ti/1")(self.end("RuntimeError: connection closed by peer", no_memory=False))
+        Results(environ, "ti/1")(
+            self.end("RuntimeError: connection closed by peer", no_memory=False)
+        )
         (path,) = tmp_path.glob("*.jsonl")
         (end,) = read_result(path)
         assert end.observation == Observation(time_s=4.0, out_of_memory=True)
@@ -366,7 +415,9 @@ class TestAnotherRank:
         assert with_memory_of_others(end, None, "ti/1") == end
         assert with_memory_of_others(end, environ["ZEUS_RESULT"], "ti/1") != end
 
-    def test_without_a_place_nothing_is_left(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_a_place_nothing_is_left(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         OtherRank({}, "ti/1", 1)(self.end("MemoryError: full", no_memory=True))
         assert list(tmp_path.iterdir()) == []

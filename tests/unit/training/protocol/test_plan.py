@@ -51,9 +51,17 @@ def maybe(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 profiles = st.builds(
-    ProfileSample, batch_size=counts, limit_w=figures, samples=counts, energy_j=figures, time_s=figures, steps=counts
+    ProfileSample,
+    batch_size=counts,
+    limit_w=figures,
+    samples=counts,
+    energy_j=figures,
+    time_s=figures,
+    steps=counts,
 )
-points = st.builds(PowerPoint, t_s=figures, power_w=maybe(figures), limit_w=maybe(figures), phase=texts)
+points = st.builds(
+    PowerPoint, t_s=figures, power_w=maybe(figures), limit_w=maybe(figures), phase=texts
+)
 observations = st.builds(
     Observation,
     epochs=maybe(figures),
@@ -128,7 +136,9 @@ def test_what_is_not_json_is_neither_written_nor_read(kit: Kit, value: float) ->
     with pytest.raises(ValueError, match="JSON compliant"):
         replace(kit.plan(), heartbeat_s=value).to_json()
     with pytest.raises(ValueError, match="not a result line"):
-        ResultLine.from_json('{"v": 1, "kind": "beat", "start_id": "s", "observation": {"metric": NaN}}')
+        ResultLine.from_json(
+            '{"v": 1, "kind": "beat", "start_id": "s", "observation": {"metric": NaN}}'
+        )
 
 
 GOOD = json.loads(ResultLine(kind="beat", start_id="s").to_json())
@@ -155,7 +165,9 @@ GOOD = json.loads(ResultLine(kind="beat", start_id="s").to_json())
         json.dumps({**GOOD, "attempt": "1"}),
         json.dumps({**GOOD, "observation": {"energy_j": "12 kJ"}}),
         json.dumps({**GOOD, "observation": {"epochs": True}}),
-        json.dumps({**GOOD, "points": [{"t_s": 1, "power_w": "x", "limit_w": None, "phase": "train"}]}),
+        json.dumps(
+            {**GOOD, "points": [{"t_s": 1, "power_w": "x", "limit_w": None, "phase": "train"}]}
+        ),
     ],
 )
 def test_a_broken_line_is_a_value_error(text: str) -> None:
@@ -170,9 +182,18 @@ def test_fields_of_a_newer_observation_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"v": 2}, {"attempts": []}, {"attempts": [{"batch_size": 1}]}, {"profile": [3]}, {"surprise": 1}, {"v": None}],
+    [
+        {"v": 2},
+        {"attempts": []},
+        {"attempts": [{"batch_size": 1}]},
+        {"profile": [3]},
+        {"surprise": 1},
+        {"v": None},
+    ],
 )
-def test_a_plan_of_another_version_is_refused_with_the_remedy(kit: Kit, change: dict[str, object]) -> None:
+def test_a_plan_of_another_version_is_refused_with_the_remedy(
+    kit: Kit, change: dict[str, object]
+) -> None:
     text = json.dumps({**json.loads(kit.plan().to_json()), **change})
     with pytest.raises(JobSpecError, match=r"version 1 .*package version"):
         Plan.from_json(text)
@@ -182,10 +203,14 @@ def test_a_plan_of_another_version_is_refused_with_the_remedy(kit: Kit, change: 
 
 
 def line(number: int) -> ResultLine:
-    return ResultLine(kind="beat", start_id="s", attempt=number, reason="\u2028 ends a line for some readers")
+    return ResultLine(
+        kind="beat", start_id="s", attempt=number, reason="\u2028 ends a line for some readers"
+    )
 
 
-def test_a_result_holds_every_line_and_a_last_one_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_a_result_holds_every_line_and_a_last_one_that_was_cut_off_is_left_out(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "deep" / "result"
     writer = ResultWriter(path)
     for number in range(3):
@@ -214,7 +239,8 @@ def test_a_line_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, hard))  # as on a full disk
+        # as on a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, hard))
         with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
             writer(line(2))
     finally:
@@ -228,17 +254,31 @@ def test_a_run_writes_to_a_file_what_a_reader_sees(kit: Kit) -> None:
     path = kit.tmp / "result"
     kit.run(explore(1024, bound_epochs=1.0), incumbent(256), sink=ResultWriter(path)).train(loop)
     kinds = [(x.kind, x.attempt) for x in lines_of(path)]
-    assert kinds == [("start", None), ("attempt", 1), ("end", 1), ("attempt", 2), ("end", 2), ("final", 2)]
+    assert kinds == [
+        ("start", None),
+        ("attempt", 1),
+        ("end", 1),
+        ("attempt", 2),
+        ("end", 2),
+        ("final", 2),
+    ]
 
 
 # ---------------------------------------------------------------------- where a plan comes from
 
 
-def test_from_env_takes_a_path_or_the_plan_itself(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, result = kit.tmp / "plan.json", kit.tmp / "result"
+def test_from_env_takes_a_path_or_the_plan_itself(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kit.tmp / "plan.json"
+    result = kit.tmp / "result"
     path.write_text(kit.plan(incumbent(1024)).to_json())
     monkeypatch.setenv("ZEUS_RESULT", str(result))
-    for given_plan in (str(path), kit.plan(incumbent(1024)).to_json(), "\n " + kit.plan(incumbent(1024)).to_json()):
+    for given_plan in (
+        str(path),
+        kit.plan(incumbent(1024)).to_json(),
+        "\n " + kit.plan(incumbent(1024)).to_json(),
+    ):
         monkeypatch.setenv("ZEUS_PLAN", given_plan)
         assert ZeusRun.from_env().train(loop) == 1024
     assert [x.kind for x in lines_of(result)] == 3 * ["start", "attempt", "end", "final"]
@@ -282,8 +322,13 @@ def test_every_field_of_a_plan_is_plain_json(kit: Kit) -> None:
 
 
 def test_two_processes_write_one_file_and_each_line_is_whole(tmp_path: Path) -> None:
-    """The second one opens the file, and removes a line without an end, while the first one is within a line."""
-    path, other = tmp_path / "result.jsonl", Thread(target=lambda: ResultWriter(path)(line("second")))
+    """The second one opens the file, and removes a line without an end,
+    while the first one is within a line.
+    """
+    path, other = (
+        tmp_path / "result.jsonl",
+        Thread(target=lambda: ResultWriter(path)(line("second"))),
+    )
     first = ResultWriter(path)
 
     class Slow(io.FileIO):

@@ -1,0 +1,238 @@
+"""Joint draws of log Epochs of every batch size on the slice of every run. Needs numpy, lazily.
+
+The need of a size is a walk: from one slice to the next all sizes move together (the data got
+harder), and each size moves a little by itself (old runs tell less and less of it)::
+
+    x(0) ~ N(0, curve)
+    x(t + 1) = x(t) + N(0, step^2 + own^2 shape)
+    log Epochs(t, b) = x(t, b) + noise
+
+A Kalman filter goes through the slices, and draws are taken backwards, each slice given the next
+(forward filtering, backward sampling: Carter & Kohn, *Biometrika* 81(3), 1994). The size of the
+noise and of the two steps, and whether one of the default's first runs was wild, are not known: the
+filter goes once for each of a grid, and they are weighed by how well they predicted the runs.
+
+The prior is the ledger's own: a policy may change how it explores without a word about savings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from airflow_provider_zeus.optimizer.knowledge_gradient.gp import mills_ratio
+from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
+
+Vector = NDArray[np.float64]
+
+LEVEL_SD = 3.0  # of the level of the curve: what a job needs is not known before it ran
+SLOPE = 0.3  # expected d log Epochs / d log b above the default
+TREND_SD = 0.18  # of the curve's trend, per octave
+# of the smooth rest, and octaves over which it changes
+SMOOTH_SD = 0.25
+LENGTH_OCTAVES = 1.85
+OWN_SD = 0.05  # of a size's deviation from its neighbours
+# Grids of standard deviations, each as likely: of one run, of a step of all sizes, of one size
+NOISE_SDS = (0.08, 0.15, 0.3)
+STEP_SDS = (0.0, 0.05, 0.2)
+OWN_SDS = (0.03, 0.1)
+# The first runs of the default carry all that is compared, so one of them that is unlike the others
+# must not decide it. Of the first WILD_RUNS one may be wild, each with the probability WILD_SHARE:
+# its noise is WILD times that of another run.
+WILD_RUNS = 2
+WILD_SHARE = 0.1
+WILD = 5.0
+UNLIKELY = -4.0  # log weight, against the best, below which no draw comes from a member of the grid
+WIDEST = 3.0  # at most so many times as far above the centre is a draw as the walk
+_JITTER = 1e-10  # variance added so that a covariance has a root
+
+
+class Paths(NamedTuple):
+    """Draws of log Epochs on the slice of each run, as walks, and the noise of one run."""
+
+    walks: NDArray[np.float32]  # (run, draw, size)
+    wide: Vector  # (draw,) how much farther a draw above the centre lies from it than the walk
+    noise_sd: Vector  # (draw,)
+
+    def centre(self) -> Vector:
+        """Mean log Epochs (run, size)."""
+        mean: Vector = self.walks.mean(1, dtype=float)
+        return mean
+
+    def of(self, i: int) -> Vector:
+        """Draws (draw, run) of size i, the wide ones above the centre alone.
+
+        Few runs show the usual need of a size, seldom its long runs and its misses. So above the
+        centre the tail is that of a t distribution, with a degree of freedom for each run of the
+        default that reached its target.
+        """
+        walks = self.walks[:, :, i].T.astype(float)
+        centre = walks.mean(0)
+        off = walks - centre
+        above = off.mean(1) > 0.0
+        off[above] *= self.wide[above, None]
+        draws: Vector = centre + off
+        return draws
+
+
+class _Filter(NamedTuple):
+    """The walk after a slice, for each member of the grid."""
+
+    mean: Vector  # (member, size)
+    cov: Vector  # (member, size, size)
+    log_weight: Vector  # (member,)
+
+
+class _Grid(NamedTuple):
+    """Its members."""
+
+    noise: Vector  # (member,) variance of a run
+    wild: NDArray[np.int_]  # (member,) which run of the default is wild, from 1; 0: none
+    log_prior: Vector  # (member,)
+    step: Vector  # (member, size, size) covariance of a step
+
+
+def prior(sizes: tuple[int, ...], default: int) -> tuple[Vector, Vector]:
+    """Mean (size,) and covariance (size, size) of the curve, without its level.
+
+    :param sizes: ascending.
+    """
+    octaves = np.log2(np.asarray(sizes, float) / default)
+    distance = (octaves[:, None] - octaves) / LENGTH_OCTAVES
+    smooth = SMOOTH_SD**2 * np.exp(-0.5 * distance**2)
+    alone = OWN_SD**2 * np.eye(len(sizes))
+    shape: Vector = TREND_SD**2 * np.outer(octaves, octaves) + smooth + alone
+    return SLOPE * math.log(2.0) * np.maximum(octaves, 0.0), shape
+
+
+def sample_paths(
+    sizes: tuple[int, ...],
+    default: int,
+    max_epochs: float,
+    slices: Sequence[Slice],
+    rng: np.random.Generator,
+    draws: int,
+) -> Paths:
+    """Draw from the posterior after all slices (at least one).
+
+    :param sizes: ascending, the default among them.
+    """
+    mean, shape = prior(sizes, default)
+    members = np.array(list(product(NOISE_SDS, STEP_SDS, OWN_SDS, range(WILD_RUNS + 1))))
+    wild = members[:, 3].astype(int)
+    variances = members[:, :3] ** 2
+    alone = shape / SMOOTH_SD**2
+    grid = _Grid(
+        noise=variances[:, 0],
+        step=variances[:, 1, None, None] + variances[:, 2, None, None] * alone,
+        wild=wild,
+        log_prior=np.log(np.where(wild > 0, WILD_SHARE, 1.0 - WILD_RUNS * WILD_SHARE)),
+    )
+    start = _Filter(
+        mean=np.tile(mean, (len(members), 1)),
+        cov=np.tile(LEVEL_SD**2 + shape, (len(members), 1, 1)),
+        log_weight=grid.log_prior,
+    )
+    states = _filtered(sizes, default, max_epochs, slices, grid, start)
+    log_weight = states[-1].log_weight - states[-1].log_weight.max()
+    weight = np.exp(log_weight) * (log_weight > UNLIKELY)
+    counts = rng.multinomial(draws, weight / weight.sum())
+    ran = [run for item in slices for run in item.runs]
+    freedom = max(sum([run.reached for run in ran if run.batch_size == default]), 1)
+    return Paths(
+        walks=_backward(states, grid.step, counts, rng),
+        wide=np.sqrt(freedom / rng.chisquare(freedom, draws)).clip(None, WIDEST),
+        noise_sd=np.repeat(np.sqrt(grid.noise), counts),
+    )
+
+
+def _filtered(
+    sizes: tuple[int, ...],
+    default: int,
+    max_epochs: float,
+    slices: Sequence[Slice],
+    grid: _Grid,
+    state: _Filter,
+) -> list[_Filter]:
+    """The walk after each slice."""
+    index = {b: i for i, b in enumerate(sizes)}
+    of_default = 0  # its runs so far
+    states = []
+    for t, item in enumerate(slices):
+        if t:
+            state = state._replace(cov=state.cov + grid.step)
+        for run in item.runs:
+            if run.missed(max_epochs) or run.epochs <= 0:
+                # of a run that missed, what it needs is not known
+                continue
+            noise = grid.noise
+            if run.batch_size == default:
+                of_default += 1
+                noise = np.where(grid.wild == of_default, WILD**2 * noise, noise)
+            state = _after_run(state, index[run.batch_size], run, noise)
+        states.append(state)
+    return states
+
+
+def _after_run(state: _Filter, i: int, run: SliceRun, noise: Vector) -> _Filter:
+    """The walk given a run of size i that did not miss. One that was given up needs more epochs."""
+    log_epochs = math.log(max(run.epochs, 0.5))
+    column = state.cov[:, :, i]
+    off = log_epochs - state.mean[:, i]
+    if run.reached:
+        rounding = math.exp(-2.0 * log_epochs) / 12.0  # epochs are counted whole
+        variance = column[:, i] + noise + rounding
+        share = np.ones(len(noise))  # of the variance that the run takes away
+        log_likelihood = -0.5 * (off * off / variance + np.log(variance))
+    else:
+        variance = column[:, i] + noise
+        z = off / np.sqrt(variance)
+        ratio = np.array([mills_ratio(v) for v in z.tolist()])
+        off = np.sqrt(variance) * ratio
+        share = ratio * (ratio - z)
+        log_likelihood = np.log([max(0.5 * math.erfc(v / 2**0.5), 1e-300) for v in z.tolist()])
+    gain = column / variance[:, None]
+    return _Filter(
+        state.mean + gain * off[:, None],
+        state.cov - share[:, None, None] * gain[:, :, None] * column[:, None, :],
+        state.log_weight + log_likelihood,
+    )
+
+
+def _backward(
+    states: Sequence[_Filter], step: Vector, counts: NDArray[np.intp], rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Draws (slice, draw, size). ``counts``: how many each member of the grid has."""
+    shape = (len(states), int(counts.sum()), states[0].mean.shape[1])
+    walks = rng.standard_normal(shape, dtype=np.float32)
+    first = 0
+    for member in np.flatnonzero(counts):
+        own = walks[:, first : first + counts[member]]
+        first += counts[member]
+        mean = np.stack([state.mean[member] for state in states])
+        cov = np.stack([state.cov[member] for state in states])
+        # given the next slice, the mean of x(t) is mean + gain (x(t + 1) - mean),
+        # and its variance cov - gain cov = gain step
+        gain = np.swapaxes(np.linalg.solve(cov + step[member], cov), -1, -2)
+        variance = gain @ step[member]
+        variance[-1] = cov[-1]
+        alone = mean - (gain @ mean[:, :, None])[..., 0]
+        alone[-1] = mean[-1]
+        own[:] = own @ np.swapaxes(_root(variance), -1, -2).astype(np.float32)
+        own += alone[:, None].astype(np.float32)
+        forward = np.swapaxes(gain, -1, -2).astype(np.float32)
+        for t in range(len(states) - 2, -1, -1):
+            own[t] += own[t + 1] @ forward[t]
+    return walks
+
+
+def _root(cov: Vector) -> Vector:
+    # rounding leaves it a little uneven, and a covariance of 0 has no root
+    even = (cov + np.swapaxes(cov, -1, -2)) / 2
+    root: Vector = np.linalg.cholesky(even + _JITTER * np.eye(cov.shape[-1])).astype(float)
+    return root
