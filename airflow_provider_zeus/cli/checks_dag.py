@@ -21,6 +21,7 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.cli.made_up_run import Runs, is_mapped, made_up_context, rendered
 from airflow_provider_zeus.model.deadline import deadline_of, parse
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
 from airflow_provider_zeus.model.job_ids import job_id_of_task
@@ -238,10 +239,10 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
     lacks = dated or undated
     if not lacks:
         return
-    places = defaultdict[str, list[str]](list)
-    for lack in lacks:
-        places[lack.problem].append(f"{lack.where} = {lack.value!r}")
-    what = "; ".join(f"{' and '.join(of_one)}: {problem}" for problem, of_one in places.items())
+    what = "; ".join(
+        f"{' and '.join(f'{lack.where} = {lack.value!r}' for lack in of_one)}: {problem}"
+        for problem, of_one in grouped(lacks, lambda lack: lack.problem).items()
+    )
     remedy = "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
     if runs.by_hand and not dated:  # some of these runs have a date
         yield warning("context", what, remedy)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model import wire
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.trial import Trial
 
 
@@ -36,12 +37,11 @@ class RunNumbers:
     """The numbers of runs and attempts, from the trials of whole runs of one job or several."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
-        by_run: dict[tuple[str, ...], list[Trial]] = {}
-        for trial in sorted(trials, key=lambda trial: trial.number):
-            by_run.setdefault((trial.job_id, *trial.recurrence), []).append(trial)
+        in_order = sorted(trials, key=lambda trial: trial.number)
+        runs = grouped(in_order, lambda trial: (trial.job_id, *trial.recurrence))
         self._tries: dict[str, TryNumbers] = {}
         self._runs: dict[tuple[str, int], int] = {}
-        for run in by_run.values():
+        for run in runs.values():
             self._number(run)
 
     def _number(self, run: list[Trial]) -> None:

@@ -16,6 +16,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     LOST,
@@ -239,9 +240,8 @@ def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
     Those of a run are in order of number, but for tries whose result was lost: they are written
     last, and come first here. So the last trial says how the run ended.
     """
-    runs: dict[RunId, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda t: t.number):
-        runs.setdefault((trial.job_id, *trial.recurrence), []).append(trial)
+    in_order = sorted(trials, key=lambda t: t.number)
+    runs = grouped(in_order, lambda t: (t.job_id, *t.recurrence))
     return [sorted(run, key=lambda t: t.reason != LOST) for run in runs.values()]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, TICK_S, Weights, best_limit
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, summed
 from airflow_provider_zeus.units import energy_text
@@ -146,7 +147,7 @@ def _scaled(
     whole: float, unchanged: Iterable[float | None], excess: float | None, factor: float
 ) -> float | None:
     """``unchanged``: the parts that no limit changes; None if nothing else is left."""
-    same = sum(part or 0.0 for part in unchanged)
+    same = sum_of_known(unchanged)
     training = whole - same - (excess or 0.0)
     if training <= 0:
         return None

@@ -6,12 +6,13 @@ Figures of different kinds are never added. Costs by owner and tag are in ``mont
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.month_spent import (
@@ -78,9 +79,7 @@ def month_rows(
     silent = silent_attempts(sums)
     rows = list[MonthRow]()
     for kind, of_kind in by_kind(sums).items():
-        by_job = defaultdict[DagJob, list[PeriodSum]](list)
-        for s in of_kind:
-            by_job[s.dag_id, s.job_id].append(s)
+        by_job = grouped(of_kind, lambda s: (s.dag_id, s.job_id))
         for (dag_id, job_id), of_job in by_job.items():
             row = MonthRow(
                 dag_id=dag_id,

@@ -10,7 +10,6 @@ to draws of the sum.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from airflow_provider_zeus.model.energy_source import TIME_ALONE, kind_of
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped, known_sum, sum_of_known
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, newest_device
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -73,11 +73,8 @@ def silent_text(sums: Iterable[PeriodSum]) -> str:
 
 def by_kind(sums: Iterable[PeriodSum]) -> dict[str, list[PeriodSum]]:
     """Sums by kind of source; those of trials that reported nothing are left out."""
-    kinds = defaultdict[str, list[PeriodSum]](list)
-    for s in sums:
-        if s.time_s is not None:
-            kinds[kind_of(s.source)].append(s)
-    return kinds
+    reported = (s for s in sums if s.time_s is not None)
+    return grouped(reported, lambda s: kind_of(s.source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +94,12 @@ class Spent:
     @classmethod
     def of(cls, sums: Sequence[PeriodSum]) -> Self:
         """Add up sums of one kind."""
-        energy_j = None
-        energies = [s.energy_j for s in sums if s.energy_j is not None]
-        if energies:
-            energy_j = sum(energies)
         return cls(
             jobs=len({s.job_id for s in sums}),
             runs=sum(s.runs for s in sums),
-            energy_j=energy_j,
-            time_s=sum(s.time_s or 0.0 for s in sums),
-            gpu_s=sum(s.gpu_s or 0.0 for s in sums),
+            energy_j=known_sum(s.energy_j for s in sums),
+            time_s=sum_of_known(s.time_s for s in sums),
+            gpu_s=sum_of_known(s.gpu_s for s in sums),
             without_energy=sum(s.without_energy for s in sums),
             drawn=tuple(part for s in sums for part in s.drawn()),
         )
@@ -206,7 +199,7 @@ def _by_limit(
         return f"its runs are measured as they are: {next_rung(log.job)}"
     _, count, source = where
     energy, time = saving.draws(np.random.default_rng(own_rng(log).getrandbits(64)), DRAWS)
-    time_s = sum(o.time_s or 0.0 for o in compared)
+    time_s = sum_of_known(o.time_s for o in compared)
     return SavedDraws(
         kind=kind_of(source),
         energy=energy,
@@ -298,7 +291,5 @@ def co2e_g_saved(saved: SavedSum, prices: Prices, drawn: Sequence[Observation]) 
 
 def added(jobs: Iterable[SavedDraws]) -> list[SavedSum]:
     """The sums over jobs, a sum for each kind of source."""
-    kinds = defaultdict[str, list[SavedDraws]](list)
-    for job in jobs:
-        kinds[job.kind].append(job)
+    kinds = grouped(jobs, lambda job: job.kind)
     return [SavedSum.of(kind, of_kind) for kind, of_kind in kinds.items()]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.answer_parts import Chart, RunRow, Table
@@ -372,19 +373,17 @@ def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> 
 
 def _paths(trained: Sequence[_RunPoint]) -> list[Option]:
     """A thin line for each energy source: figures of different sources do not compare."""
-    of_source: dict[str, list[object]] = {}
-    for run in trained:
-        of_source.setdefault(run.row.source.text, []).append(run.point["value"])
+    of_source = grouped(trained, lambda run: run.row.source.text)
     thin = {"silent": True, "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6}}
-    return [line("", LINE, values) | thin for values in of_source.values()]
+    return [
+        line("", LINE, [run.point["value"] for run in runs]) | thin for runs in of_source.values()
+    ]
 
 
 def _dots(trained: Sequence[_RunPoint]) -> list[Option]:
     """The points by batch size, and by energy source if there are several."""
     sources = {run.row.source.text for run in trained}
-    groups: dict[tuple[int, str], list[_RunPoint]] = {}
-    for run in trained:
-        groups.setdefault((_size(run.row) or 0, run.row.source.text), []).append(run)
+    groups = grouped(trained, lambda run: (_size(run.row) or 0, run.row.source.text))
     # Hundreds of large points would cover each other.
     px = 11 if len(trained) <= LARGE else 7
     dots = list[Option]()

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
@@ -301,7 +302,7 @@ def deadline(trials: Sequence[Trial]) -> str:
     # An attempt without an end may still hold the run up.
     if len(closed_s) < len(trials):
         return f"{by}. The run has not ended."
-    trained_s = sum(trial.observation.time_s or 0.0 for trial in trials)
+    trained_s = sum_of_known(trial.observation.time_s for trial in trials)
     began_s = min(trial.opened_at for trial in trials)
     ended_s = max(*closed_s, began_s + trained_s)
     if ended_s <= due_s:

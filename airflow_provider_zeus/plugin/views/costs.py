@@ -7,11 +7,11 @@ sources are never added.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Self
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
+from airflow_provider_zeus.model.groups import grouped, sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
@@ -57,7 +57,7 @@ def _row(
     unit = "J"
     if units == {"s"}:
         unit = "s"
-    energy_j = math.fsum(trial.observation.energy_j or 0.0 for trial in run)
+    energy_j = sum_of_known(trial.observation.energy_j for trial in run)
 
     def cost_figure(cost: float) -> Figure:
         return words.cost(cost, unit, energy_j)
@@ -161,10 +161,8 @@ class _Attempts(NamedTuple):
 
 def totals_of(rows: Iterable[RunRow]) -> list[Total]:
     """Sums over the rows whose cost is known, one for each source."""
-    groups: dict[tuple[str, str], list[RunRow]] = {}
-    for row in rows:
-        if row.cost.value is not None:
-            groups.setdefault((row.source.text, row.unit), []).append(row)
+    with_cost = (row for row in rows if row.cost.value is not None)
+    groups = grouped(with_cost, lambda row: (row.source.text, row.unit))
     return [
         Total(
             source=group[0].source,

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from airflow_provider_zeus.model.energy_source import TIME_ALONE, kind_of
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.plugin.answer_parts import Answer, Chart, Figure, Source, Table, Tile
@@ -86,7 +87,7 @@ def month_answer(
     before = by_kind(of_month_before)
 
     def energy_first(kind: str) -> float:
-        return -sum(part.energy_j or 0.0 for part in now.get(kind, ()))
+        return -sum_of_known(part.energy_j for part in now.get(kind, ()))
 
     groups = by_group(of_month, about)
     kinds = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import (
@@ -256,7 +256,7 @@ class RunPart:
         energy_j = None
         # The sum so far has a text and no value: money is made of it all the same.
         if energy.text != UNKNOWN:
-            energy_j = math.fsum(attempt.energy_j or 0.0 for attempt in self.observations)
+            energy_j = sum_of_known(attempt.energy_j for attempt in self.observations)
             energy = words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
         gpu_s = None
         if row.time.text != UNKNOWN:
