@@ -106,12 +106,11 @@ class ZeusTask:
 def zeus_tasks(dag: Any) -> list[ZeusTask]:
     """The tasks of a DAG that this package runs, in the order in which the file defines them."""
     ours = (ZeusTrainOperator, ZeusCommandOperator, ZeusAskOperator)
-    tasks = []
-    for task in dag.tasks:
-        kind = getattr(task, "operator_class", type(task))  # that of a mapped task
-        if isinstance(kind, type) and issubclass(kind, ours):
-            tasks.append(ZeusTask(task))
-    return tasks
+    # A mapped task is no instance of its operator: it only names the class.
+    kinds = [(task, getattr(task, "operator_class", type(task))) for task in dag.tasks]
+    return [
+        ZeusTask(task) for task, kind in kinds if inspect.isclass(kind) and issubclass(kind, ours)
+    ]
 
 
 # ------------------------------------------------------------------ findings of the definition
@@ -296,10 +295,7 @@ def _filled(operator: Any, function: Callable[..., Any], arguments: Mapping[str,
         values = getattr(getattr(operator, expanded, None), "value", None)
         if isinstance(values, Mapping):
             keywords += [values, *values.get("op_kwargs", ())]
-    for values in keywords:
-        if isinstance(values, Mapping):
-            filled |= values.keys()
-    return filled
+    return filled.union(*(values for values in keywords if isinstance(values, Mapping)))
 
 
 def of_function(operator: ZeusTrainOperator, job: ZeusJob) -> Iterator[Finding]:

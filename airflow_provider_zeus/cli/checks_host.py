@@ -294,11 +294,10 @@ def _privilege(euid: int | None, status: Path) -> str:
         euid = os.geteuid()
     if euid == 0:
         return "root"
-    capabilities = 0
     try:
-        for line in status.read_text(encoding="utf-8").splitlines():
-            if line.startswith("CapEff:"):
-                capabilities = int(line.split()[1], 16)
+        lines = status.read_text(encoding="utf-8").splitlines()
+        effective = [line for line in lines if line.startswith("CapEff:")]
+        capabilities = int(effective[0].split()[1], 16)
     except (OSError, ValueError, IndexError):  # not Linux
         return ""
     # bit 21 is CAP_SYS_ADMIN (capabilities(7))

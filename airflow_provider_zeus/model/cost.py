@@ -44,10 +44,9 @@ def permitted(
     if slowdown is None or not rates:
         return rates
     highest_w = max(rates)
-    most_s = dict.fromkeys(rates, slowdown * rates[highest_w].time_s)
-    for w, more in (slack or {}).items():
-        if w in most_s:
-            most_s[w] *= 1 + more
+    allowed_s = slowdown * rates[highest_w].time_s
+    more = slack or {}
+    most_s = {w: allowed_s * (1 + more.get(w, 0.0)) for w in rates}
     # the highest limit measured is what others are compared with
     most_s[highest_w] = math.inf
     return {w: rate for w, rate in rates.items() if rate.time_s <= most_s[w]}

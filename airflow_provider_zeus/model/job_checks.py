@@ -124,13 +124,9 @@ class JobField:
 
     def _one(self, text: str) -> Any:
         """A text in the field's type; raises ValueError."""
-        if self.kind is not bool:
-            return self.kind(text)
-        if text in ("true", "True"):
-            return True
-        if text in ("false", "False"):
-            return False
-        return text
+        if self.kind is bool:
+            return {"true": True, "True": True, "false": False, "False": False}.get(text, text)
+        return self.kind(text)
 
 
 def is_number(value: object) -> bool:

@@ -315,10 +315,10 @@ def _is_hidden(pid: int) -> bool:
     """
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # of another user
-        pass
+    except OSError as error:  # one of another user is there, and may not be asked
+        return isinstance(error, ProcessLookupError)
+    except OverflowError:
+        return False
     return False
 
 

@@ -402,11 +402,8 @@ class BestFixed:
 
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """EpochCost [J; s if time alone counts] on a slice of this size; None if not known."""
-        costs = []
-        for rates in self.rates:
-            cost = rates.epoch_cost(samples_per_epoch, weights)
-            if cost is not None:
-                costs.append(cost)
+        of_runs = [rates.epoch_cost(samples_per_epoch, weights) for rates in self.rates]
+        costs = [cost for cost in of_runs if cost is not None]
         if not costs:
             return None
         return math.fsum(costs) / len(costs)

@@ -83,12 +83,10 @@ def plan_start(
     at_once = expected.mean(now_s, now_s + duration_s)
     if at_once is None:
         return Start(now_s, NO_VALUES)
-    means: dict[float, float] = {}  # by the start, ascending
     # The mean over a run changes only where a step begins or ends, so these starts are enough.
-    for start_s in candidates(expected, now_s, latest_s, duration_s):
-        mean = expected.mean(start_s, start_s + duration_s)
-        if mean is not None:
-            means[start_s] = mean
+    starts_s = candidates(expected, now_s, latest_s, duration_s)
+    all_means = [(start_s, expected.mean(start_s, start_s + duration_s)) for start_s in starts_s]
+    means = {start_s: mean for start_s, mean in all_means if mean is not None}
     if not means:
         return Start(now_s, NO_FORECAST, at_once, at_once)
     lowest = min(means.values())
@@ -151,11 +149,9 @@ def usual_value(past: Series, start_s: float, end_s: float, now_s: float) -> flo
     None if fewer than three of them have a value.
     """
     first = max(math.ceil((end_s - now_s) / DAY_S), 1)
-    values = []
-    for days in range(first, first + 7):
-        value = past.mean(start_s - days * DAY_S, end_s - days * DAY_S)
-        if value is not None:
-            values.append(value)
+    earlier_s = [days * DAY_S for days in range(first, first + 7)]
+    means = [past.mean(start_s - shift_s, end_s - shift_s) for shift_s in earlier_s]
+    values = [mean for mean in means if mean is not None]
     return fmean(values) if len(values) >= 3 else None
 
 
@@ -231,15 +227,9 @@ def _as_one(group: Sequence[Step]) -> FollowedStep:
 
 
 def weighed(weights: Weights, ratio: float) -> Weights:
-    """Eq.
-
-    2 with its energy term times ``ratio``, scaled so that both terms still share 1, which changes
-    no choice.
+    """Eq. 2 with its energy term times ``ratio``, scaled so that both terms still share 1, which
+    changes no choice.
     """
-    if weights.time_alone:
-        return weights
     energy = weights.eta * ratio
     time = 1 - weights.eta
-    if energy + time <= 0:
-        return weights
     return weights._replace(eta=energy / (energy + time))

@@ -103,6 +103,9 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
     columns = _of_json(text, layout, zone) if is_json else _of_csv(text, layout)
     if not columns.are_alike:
         raise JobSpecError.of("series", UNSAID, "lists of different lengths", "correct the paths")
+    if not columns.times:
+        problem = "an empty list"
+        raise JobSpecError.of("times", layout.times, problem, "ask for a span that has values")
     # Before the cells are read: each of them takes time.
     if len(columns.times) > MOST_STEPS:
         raise _too_long(f"over {MOST_STEPS} steps")
@@ -111,6 +114,9 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
     values = _possible(unit, _read("values", layout.values, columns.values, _number))
     forecasts = _possible(unit, _read("forecasts", layout.forecasts, columns.forecasts, _number))
     begins_s = sorted({start_s for start_s in starts_s if start_s is not None})
+    if not begins_s:
+        problem = "none of its entries is a time"
+        raise JobSpecError.of("times", layout.times, problem, "correct the path or the column")
     length_s = _step_length_s(layout, columns.step_s, begins_s)
     # A column that the answer lacks is one without values.
     rows = zip_longest(columns.times, starts_s, ends_s, values, forecasts, columns.flags)
@@ -118,10 +124,16 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
     # Longer ones are gaps. The day on which the clocks go back has 25 h.
     steps = [step for step in steps if 0 < step.end_s - step.start_s <= 90_000.0]
     series = Series.of(unit, steps, source=source, zone=zone)
+    if {*values, *forecasts} <= {None}:
+        raise _without_number(layout, unit)
+    if not steps:
+        problem = "no step has a length, or none of 25 h at most"
+        remedy = 'name "ends", or the seconds as "step_s"'
+        raise JobSpecError.of("step_s", layout.step_s, problem, remedy)
     # Several values for each time would leave half of the steps or fewer.
-    if not steps or len(set(steps)) >= 2 * len(series.steps):
-        has_no_number = {*values, *forecasts} <= {None}
-        _refuse(layout, bool(columns.times), bool(begins_s), bool(steps), has_no_number)
+    if len(set(steps)) >= 2 * len(series.steps):
+        problem = "several values for each time, as of several zones in one answer"
+        raise JobSpecError.of("times", layout.times, problem, "ask for one of them")
     return series
 
 
@@ -194,31 +206,13 @@ def _step_length_s(layout: Layout, said_s: float | None, begins_s: Sequence[floa
     return min(lengths_s, default=0.0)
 
 
-def _refuse(
-    layout: Layout, has_entries: bool, has_times: bool, has_steps: bool, has_no_number: bool
-) -> None:
-    """Raise JobSpecError that says why a series of these columns cannot be used."""
-    if not has_entries:
-        raise JobSpecError.of(
-            "times", layout.times, "an empty list", "ask for a span that has values"
-        )
-    if not has_times:
-        raise JobSpecError.of(
-            "times", layout.times, "none of its entries is a time", "correct the path or the column"
-        )
-    if has_no_number:
-        where = layout.values or layout.forecasts
-        problem = "none of its entries is a number"
-        if Unit.parse(layout.unit).goal == CARBON:
-            problem = "none of its entries is a number of at least 0"
-        raise JobSpecError.of("values", where, problem, "correct the path or the column")
-    if not has_steps:
-        problem = "no step has a length, or none of 25 h at most"
-        raise JobSpecError.of(
-            "step_s", layout.step_s, problem, 'name "ends", or the seconds as "step_s"'
-        )
-    problem = "several values for each time, as of several zones in one answer"
-    raise JobSpecError.of("times", layout.times, problem, "ask for one of them")
+def _without_number(layout: Layout, unit: Unit) -> JobSpecError:
+    """The error of columns without any value that the unit can have."""
+    problem = "none of its entries is a number"
+    if unit.goal == CARBON:
+        problem += " of at least 0"
+    where = layout.values or layout.forecasts
+    return JobSpecError.of("values", where, problem, "correct the path or the column")
 
 
 def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
@@ -283,24 +277,14 @@ def _of_csv(text: str, layout: Layout) -> _Columns:
         raise JobSpecError.of(
             "series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."'
         )
-    places = {name: place for place, name in enumerate(header)}
-    columns = [_cells(rows, places[name]) if name else [] for name in names]
-    times, values, forecasts, ends, flags = columns
-    return _Columns(times, values, forecasts, ends, flags)
-
-
-def _cells(rows: Sequence[Sequence[str]], place: int) -> list[Any]:
-    """The cells of a column: None if a row is shorter, a bool for the words *true* and *false*."""
+    # A row may be shorter than the first one: its last cells are None.
+    columns: dict[str, list[Any]] = {name: cells for name, *cells in zip_longest(header, *rows)}
+    columns[""] = []  # of a column that the layout does not name
     # Other words may be data: only these two are read as flags.
-    flags = {"true": True, "false": False}
-    cells: list[Any] = []
-    for row in rows:
-        if place >= len(row):
-            cells.append(None)
-            continue
-        cell = row[place]
-        cells.append(flags.get(cell.strip().lower(), cell))
-    return cells
+    flags: dict[str, Any] = {"true": True, "false": False}
+    times, values, forecasts, ends, estimated = (columns[name] for name in names)
+    are_estimated = [flags.get(str(cell).strip().lower(), cell) for cell in estimated]
+    return _Columns(times, values, forecasts, ends, are_estimated)
 
 
 def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted
 
@@ -52,13 +53,18 @@ class Prices:
         return "; ".join(sources)
 
     @property
+    def overhead(self) -> float:
+        """``pue``, or 1 if it is not set: the energy of the site for each joule of a device."""
+        return self.pue or 1.0
+
+    @property
     def g_per_j(self) -> float:
         """Grams of CO2e of a joule; 0 if it is not set."""
-        return (self.g_co2e_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
+        return (self.g_co2e_per_kwh or 0.0) * self.overhead / J_PER_KWH
 
     def per_j_and_s(self, gpus: int) -> tuple[float, float]:
         """Price of a joule, and of a second of so many GPUs; 0 if it is not set."""
-        per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
+        per_j = (self.price_per_kwh or 0.0) * self.overhead / J_PER_KWH
         return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
 
     def money_of(self, energy_j: float | None, gpu_s: float | None) -> float | None:
@@ -158,7 +164,7 @@ class Prices:
             source += f" ({', '.join(names)})"
         if unpriced:
             source += f"; of {_others(sources, unpriced)} [zeus] {field}"
-        total = math.fsum(observation.energy_j or 0.0 for observation in drawn)
+        total = sum_of_known(observation.energy_j for observation in drawn)
         return _Mean(math.fsum(weighed) / total, source)
 
     def start_saved(self, observations: Iterable[Observation]) -> tuple[float, float]:
@@ -168,7 +174,7 @@ class Prices:
         money = []
         grams = []
         for o in observations:
-            kwh = (o.energy_j or 0.0) / J_PER_KWH * (self.pue or 1.0)
+            kwh = (o.energy_j or 0.0) / J_PER_KWH * self.overhead
             money.append(kwh * _less(o.price_at_once, o.price_per_kwh))
             grams.append(kwh * _less(o.g_co2e_at_once, o.g_co2e_per_kwh))
         return math.fsum(money), math.fsum(grams)
@@ -176,8 +182,7 @@ class Prices:
     def at_once(self, observations: Sequence[Observation]) -> Self:
         """The factors of :meth:`at_the_time` had no run waited for a cheaper start."""
         prices = self.at_the_time(observations)
-        energy_j = math.fsum(o.energy_j or 0.0 for o in observations)
-        kwh = energy_j / J_PER_KWH * (self.pue or 1.0)
+        kwh = sum_of_known(o.energy_j for o in observations) / J_PER_KWH * self.overhead
         # Nothing was drawn, so no start can have saved anything.
         if not kwh:
             return prices

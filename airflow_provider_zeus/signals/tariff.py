@@ -107,12 +107,10 @@ def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:
 
 def _zone(name: object) -> ZoneInfo:
     """The time zone of a name. Raises JobSpecError."""
-    remedy = 'name one of the IANA database, such as "Europe/Berlin"'
-    if not isinstance(name, str) or not name:
-        raise JobSpecError.of("timezone", name, "not known", remedy)
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(str(name))
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        remedy = 'name one of the IANA database, such as "Europe/Berlin"'
         raise JobSpecError.of("timezone", name, "not known", remedy) from None
 
 

@@ -69,10 +69,8 @@ def front_chart(
         else:
             etas_of.setdefault(chosen, []).append(choice.eta)
     names = {point: _names(etas, weights) for point, etas in etas_of.items()}
-    best = None  # what runs today
-    for point, etas in etas_of.items():
-        if weights.eta in etas:
-            best = point
+    # Two settings may be chosen at one eta: the last one is what runs today.
+    *_, best = (None, *(point for point, etas in etas_of.items() if weights.eta in etas))
     unmarked = "".join(
         f" At eta {_names(etas, weights)} runs batch size {size}, but no run of it that reached "
         "the target is known here at its limit."

@@ -71,11 +71,10 @@ class MetricCurve:
 
 def attempts(trials: Sequence[Trial]) -> Chart | None:
     """Chart of the attempts of one run; None if the log holds the metric of none."""
-    curves = []
-    for n, trial in enumerate(trials, 1):
-        curve = MetricCurve.of(trial, f"{n}: {words.sized(trial)}")
-        if curve is not None:
-            curves.append(curve)
+    of_all = [
+        MetricCurve.of(trial, f"{n}: {words.sized(trial)}") for n, trial in enumerate(trials, 1)
+    ]
+    curves = [curve for curve in of_all if curve is not None]
     if not curves:
         return None
     return chart_of(curves)

@@ -288,12 +288,11 @@ def deadline(trials: Sequence[Trial]) -> str:
 
     :param trials: by number.
     """
-    due_s = None  # of the newest attempt that has one
-    for in_time in filter(None, (trial.planned.in_time for trial in trials)):
-        if in_time.finish_by_s:
-            due_s = in_time.finish_by_s
-    if due_s is None:
+    in_times = filter(None, (trial.planned.in_time for trial in trials))
+    deadlines_s = [in_time.finish_by_s for in_time in in_times if in_time.finish_by_s]
+    if not deadlines_s:
         return ""
+    due_s = deadlines_s[-1]
     by = f"Deadline: {_minute(due_s)}"
     # Its lease ran out at some time after it died, so the end in the log is no end of work.
     if trials[-1].state is State.ABANDONED:  # it was closed long after it died, if at all

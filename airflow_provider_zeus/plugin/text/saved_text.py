@@ -193,16 +193,12 @@ def saved_sentence(
 def _in_order(kinds: Mapping[str, Saved]) -> Iterator[tuple[str, Outcome]]:
     """Savings and losses as far as they are known, the savings first."""
     texts: dict[str, AmountText] = {"energy": energy_text, "time": time_text}
-    outcomes = {}
-    for name, of in kinds.items():
-        if of.saved.value is not None:
-            outcomes[name] = Outcome.of(
-                of.saved.value, of.saved, text=texts[name], baseline=of.baseline.value
-            )
-    for verdict in VERDICTS:
-        for name, outcome in outcomes.items():
-            if outcome.kind == verdict:
-                yield name, outcome
+    outcomes = {
+        name: Outcome.of(of.saved.value, of.saved, text=texts[name], baseline=of.baseline.value)
+        for name, of in kinds.items()
+        if of.saved.value is not None
+    }
+    yield from sorted(outcomes.items(), key=lambda item: VERDICTS.index(item[1].kind))
 
 
 def _share_of(name: str, outcome: Outcome) -> str:

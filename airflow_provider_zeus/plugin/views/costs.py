@@ -17,7 +17,7 @@ from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.answer_parts import AttemptState, Detail, Figure, RunRow, Total
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.reports.dataset import runs_of
+from airflow_provider_zeus.reports.dataset import runs_of, total
 from airflow_provider_zeus.units import devices
 
 NOT_STORED = "not yet stored"
@@ -139,16 +139,10 @@ class _Attempts(NamedTuple):
         """
         if mixed:
             return words.missing(mixed)
-        values = []
-        gaps = []
-        for trial, value in zip(self.run, self.values, strict=True):
-            if value is None:
-                gaps.append(trial)
-            else:
-                values.append(value)
-        if not values:
+        gaps = [trial for trial, value in zip(self.run, self.values, strict=True) if value is None]
+        if len(gaps) == len(self.run):
             return words.missing(_why_missing(gaps[-1], self.name))
-        total = to_figure(sum(values))
+        total = to_figure(sum_of_known(self.values))
         # Without a value no total includes what still grows.
         if any(trial.state is State.RUNNING for trial in self.run):
             return Figure(text=f"{total.text} so far", exact=total.exact)
@@ -175,11 +169,11 @@ def totals_of(rows: Iterable[RunRow]) -> list[Total]:
 
 
 def _added(figures: Sequence[Figure], to_figure: ToFigure) -> Figure:
-    values = [figure.value for figure in figures if figure.value is not None]
+    whole = total(figure.value for figure in figures)
     # A sum that lacks a part looks like a saving.
-    if len(values) < len(figures):
+    if whole is None:
         return Figure(exact="one of them is not known")
-    return to_figure(sum(values))
+    return to_figure(whole)
 
 
 def detail_of(

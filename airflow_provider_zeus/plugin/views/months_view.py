@@ -141,19 +141,17 @@ def _month_kind(
 
 def _group_tables(groups: Sequence[GroupSum], kind: str, factors: Factors) -> list[Table]:
     """A table by owner and one by tag; none if no DAG has any."""
-    tables = []
-    for by in GROUPINGS:
-        rows = group_rows(groups, by, kind, prices=factors)
-        if rows:
-            tables.append(
-                Table(
-                    caption=f"By {by}, {kind}; a DAG with several counts for each",
-                    columns=[by.capitalize(), "Jobs", *SPENT],
-                    numeric=[False, True, *(True for _ in SPENT)],
-                    rows=rows,
-                )
-            )
-    return tables
+    rows_by = {by: group_rows(groups, by, kind, prices=factors) for by in GROUPINGS}
+    return [
+        Table(
+            caption=f"By {by}, {kind}; a DAG with several counts for each",
+            columns=[by.capitalize(), "Jobs", *SPENT],
+            numeric=[False, True, *(True for _ in SPENT)],
+            rows=rows,
+        )
+        for by, rows in rows_by.items()
+        if rows
+    ]
 
 
 def _spent_of_kind(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -85,12 +86,9 @@ def _part_key(own: Sequence[Trial]) -> PartKey:
 
 def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
     """That other map indexes of a part's task train the same job, in a sentence; else empty."""
-    trials = list[Trial]()
-    for other, own in parts.items():
-        # The map index alone may differ: then both train the same task and job.
-        if other._replace(map_index=key.map_index) == key:
-            trials += own
-    return run_notes.shared_job(trials)
+    # The map index alone may differ: then both train the same task and job.
+    same = [own for other, own in parts.items() if other._replace(map_index=key.map_index) == key]
+    return run_notes.shared_job([*chain.from_iterable(same)])
 
 
 def job_of_run(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
@@ -152,12 +150,9 @@ class RunPart:
     @cached_property
     def weights(self) -> Weights:
         """Those of its newest attempt that was measured."""
-        newest = self.observations[-1]
-        for observation in self.observations:
-            # A later attempt that died at once has named no device.
-            if observation.time_s is not None:
-                newest = observation
-        return weights_of(self.job, newest)
+        # A later attempt that died at once has named no device.
+        measured = [one for one in self.observations if one.time_s is not None]
+        return weights_of(self.job, (measured or self.observations)[-1])
 
     @cached_property
     def running(self) -> list[Trial]:

@@ -263,10 +263,10 @@ class NvmlDevice(Device):
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
-            sm_mhz=None if now.problem else float(now.value),
-            max_mhz=None if self._max_clock.problem else float(self._max_clock.value),
-            reasons=None if reasons.problem else int(reasons.value),
-            capped_s=None if capped.problem else capped.value.violationTime / 1e9,
+            sm_mhz=now.read(float),
+            max_mhz=self._max_clock.read(float),
+            reasons=reasons.read(int),
+            capped_s=capped.read(lambda status: status.violationTime / 1e9),
         )
 
     def computing(self) -> list[int] | None:
@@ -274,9 +274,7 @@ class NvmlDevice(Device):
         tell.
         """
         running = computing_on(self._handle)
-        if running.problem:
-            return None
-        return [process.pid for process in running.value]
+        return running.read(lambda processes: [process.pid for process in processes])
 
     def restore_record(self) -> list[dict[str, Any]] | None:
         """The GPU, and the helper that sets its limit, if any."""

@@ -31,6 +31,10 @@ class NvmlAnswer(NamedTuple):
     problem: str = ""
     took_s: float = 0.0  # in the driver
 
+    def read(self, read: Callable[[Any], T]) -> T | None:
+        """The value as ``read`` makes it; None if there is a problem."""
+        return None if self.problem else read(self.value)
+
 
 class _Silence:
     """Whether a call of this process did not return, and which one. Forked children know it too."""
