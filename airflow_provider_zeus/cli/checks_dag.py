@@ -97,7 +97,7 @@ class ZeusTask:
         """
         with suppress(Exception):  # there is none, or it has templates
             return ZeusJob.from_dict(self.arguments["job"]).check(rendered=True)
-        with suppress(Exception):  # of a template
+        with suppress(Exception):  # a template may ask for what a real run alone has
             operator, _ = rendered(self.task, dag, days=days)
             return ZeusJob.from_dict(operator.job).check(rendered=True)
         return None
@@ -119,7 +119,7 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
     """Which tasks of a DAG share one job, and which mapped ones share theirs among their
     instances.
     """
-    by_id = defaultdict[str, dict[str, ZeusJob]](dict)  # by job and task
+    by_id = defaultdict[str, dict[str, ZeusJob]](dict)
     for task in tasks:
         job = task.job(dag)
         if job is not None:
@@ -318,7 +318,7 @@ def _names_in(function: Callable[..., Any]) -> set[str]:
     """The names that the code of a function and of the functions within it use."""
     names: set[str] = set()
     codes = [getattr(inspect.unwrap(function), "__code__", None)]
-    for code in codes:  # it grows by the functions within
+    for code in codes:  # it grows: a name may be used in a function within alone
         if code is not None:
             names |= set(code.co_names)
             codes += [constant for constant in code.co_consts if hasattr(constant, "co_names")]

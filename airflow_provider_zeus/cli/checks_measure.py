@@ -17,7 +17,7 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.task_patterns import TaskPatterns, matches, names_of
 from airflow_provider_zeus.units import counted
 
-MOST_NAMED = 5  # in a finding
+MOST_NAMED = 5  # a line of a terminal holds no more
 FLAG = "end_from_trigger"
 WORLD_MEAN = "458: the world's mean in 2025, by Ember's Global Electricity Review 2026"
 
@@ -72,7 +72,7 @@ def of_patterns(
         finding = "it does nothing, since Airflow's Variables would not hold so many rows"
         remedy = "define Connection zeus_default to a PostgreSQL database"
         return warning("measure", finding, remedy)
-    counts = Counter[str]()  # of the tasks that are named, by DAG
+    counts = Counter[str]()
     for dag in dags:
         named = [t for t in dag.task_ids if task_patterns.name(dag.dag_id, t, dag.tags)]
         counts.update([dag.dag_id] * len(named))

@@ -62,7 +62,7 @@ class Runs:
     by_time: bool
     by_assets: bool
     of_partitions: bool
-    once: bool  # there is one
+    once: bool
 
     @classmethod
     def of(cls, dag: Any) -> Self:

@@ -19,9 +19,10 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.units import costs_as
 
-# aimed at: half of the 95 % confidence interval of J and s per sample at a limit [relative]
+# Neighbouring limits differ by a few per cent, so J and s per sample are measured until half of
+# their 95 % confidence interval is this [relative].
 HALF_WIDTH = 0.02
-# longest time between two refreshes of an energy counter (NVML: every 20 to 100 ms)
+# NVML refreshes a counter every 20 to 100 ms: so much of a window may miss its energy.
 TICK_S = 0.1
 
 
@@ -64,7 +65,7 @@ class Weights(NamedTuple):
     eta: float
     max_power_w: float
     time_alone: bool = False
-    slowdown: float | None = None  # None: as long as it takes
+    slowdown: float | None = None  # None: no deadline, so training may take as long as it takes
 
     @classmethod
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
@@ -206,10 +207,10 @@ class Rates(NamedTuple):
 
     j_per_sample: float | None
     s_per_sample: float
-    rest_j: float | None  # validation and waiting, per epoch
+    rest_j: float | None  # validation and waiting do not grow with the samples
     rest_s: float
     epochs: float
-    limit_w: float | None = None  # power limit at which it ended
+    limit_w: float | None = None  # rates at two limits do not compare
 
     @classmethod
     def of(cls, o: Observation) -> Rates | None:

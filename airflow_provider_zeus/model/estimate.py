@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-Z = 1.6448536269514722  # standard normal at 95 %
-SURE = "90 % sure"  # what texts call the interval of a saving
+Z = 1.6448536269514722  # of the standard normal: 5 % lie above it, as many below its negative
+SURE = "90 % sure"  # one name for the interval in all texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Estimate:
     """
 
     value: float | None
-    low: float | None = None  # 5 %
-    high: float | None = None  # 95 %
+    low: float | None = None
+    high: float | None = None
     reason: str | None = None
 
     @classmethod

@@ -24,7 +24,7 @@ from airflow_provider_zeus.model.job_checks import (
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.units import counted
 
-# what a job names that chooses batch sizes
+# A job with some of these alone is a mistake: all four choose a batch size.
 CHOICE = ("batch_sizes", "default_batch_size", "target", "max_epochs")
 
 
@@ -118,8 +118,8 @@ class ZeusJob:
     expected_runs: kinds.ExpectedRuns | None = None
     retrain_every: kinds.RetrainEvery | None = None
     starts: kinds.Starts = (Start.COLD.value,)
-    finish_by: kinds.FinishBy | None = None  # text, once the job is made
-    start_within: kinds.StartWithin | None = None  # text, once the job is made
+    finish_by: kinds.FinishBy | None = None  # text once the job is made: it has to be JSON
+    start_within: kinds.StartWithin | None = None  # text once the job is made: it has to be JSON
     start_signal: kinds.Signal | None = None
     audit: kinds.Audit = 0.02
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
@@ -297,7 +297,7 @@ class ZeusJob:
         """
         if not isinstance(spec, Mapping):
             problem = "neither a ZeusJob nor a dict"
-            if is_deferred(spec):  # such as a whole job as an XComArg
+            if is_deferred(spec):  # a whole job as an XComArg says nothing before the task runs
                 problem = "known only when the task runs"
             remedy = "give a ZeusJob or a dict; its fields may be XComArgs"
             raise JobSpecError.of("job", spec, problem, remedy)
@@ -335,7 +335,7 @@ def _without_names(values: Sequence[Any], given: Collection[str]) -> JobSpecErro
     return JobSpecError.of("ZeusJob", values, problem, remedy)
 
 
-_made = ZeusJob.__init__  # the dataclass's own
+_made = ZeusJob.__init__  # the dataclass's own, which refuses unknown names without a remedy
 
 
 @wraps(_made)

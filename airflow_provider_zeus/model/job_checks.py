@@ -22,18 +22,22 @@ from airflow_provider_zeus.model.target import Target
 
 POLICIES = ("knowledge_gradient", "zeus")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
-DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
+DEVICES = ("auto", "nvml", "rapl", "none")
 
 
 class Start(StrEnum):
-    """The start of a training."""
+    """The start of a training.
 
-    COLD = "cold"  # from fresh weights
-    SHRUNK = "shrunk"  # from half of the earlier model's weights and a tenth of the fresh ones
-    WARM = "warm"  # from the earlier model's weights
+    Cold is from fresh weights, warm from the earlier model's, shrunk from a mix of both.
+    """
+
+    COLD = "cold"
+    # a compromise: half of the earlier weights and a tenth of the fresh ones still learn new data
+    SHRUNK = "shrunk"
+    WARM = "warm"
 
 
-Refusal = tuple[str, str] | None  # what is wrong with a value, and the remedy
+Refusal = tuple[str, str] | None
 Rule = Callable[[Any], Refusal]
 
 
@@ -92,7 +96,8 @@ class JobField:
             return
         try:
             refusal = self.rule(value)
-        except JobSpecError as error:  # of a target or a deadline
+        # a target or a deadline has found its own error, without the field's name
+        except JobSpecError as error:
             raise JobSpecError(f"ZeusJob.{error}") from None
         if refusal is None:
             return

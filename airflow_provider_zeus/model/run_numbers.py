@@ -19,8 +19,8 @@ from airflow_provider_zeus.model.trial import Trial
 class TryNumbers:
     """The numbers of the attempts of one task instance."""
 
-    run: wire.Ordinal = 0  # 0: its run is in no log yet
-    earlier: wire.Ordinal = 0  # attempts of the earlier tries of the run
+    run: wire.Ordinal = 0  # 0: without the log, the run has no number yet
+    earlier: wire.Ordinal = 0  # attempts count through all tries of a run
 
     def attempt(self, number: int) -> str:
         """The number of an attempt as text, for example "12.2"; "2" if its run is in no log yet.
@@ -47,7 +47,7 @@ class RunNumbers:
     def _number(self, run: list[Trial]) -> None:
         """Number the tries of one run, whose trials are in order."""
         first = next((trial.number for trial in run if trial.number), 0)
-        attempts: dict[str, int] = {}  # of each try, by its task instance
+        attempts: dict[str, int] = {}
         for trial in run:
             ti_id = trial.key.ti_id
             attempts[ti_id] = max(trial.key.attempt, attempts.get(ti_id, 0))

@@ -16,7 +16,7 @@ _REMEDY = (
     'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call '
     "run.set_target()"
 )
-# words in the names of metrics that training makes fall, or rise
+# A target in the wrong direction is reached at once, or never: these words tell.
 _FALLING = frozenset(
     [
         "loss",
@@ -155,7 +155,8 @@ class Target:
 
     @property
     def _spaced(self) -> str:
-        return patterns.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()  # valAccuracy
+        # valAccuracy has its words by capitals alone
+        return patterns.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()
 
     @property
     def _is_named_as_share(self) -> bool:

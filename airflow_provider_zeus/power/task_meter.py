@@ -45,8 +45,8 @@ class GpuMeter(DeviceMeter):
     def __init__(self, gpu: NvmlDevice) -> None:
         super().__init__(gpu)
         self.used = False
-        self.unknown = False  # processes computed on it of which nobody knows whose they are
-        self.shared = ""  # why its energy is not this task's alone
+        self.unknown = False  # a container hides whose processes these are
+        self.shared = ""  # a shared GPU's energy is not this task's alone
         self.busy: list[float] = []
 
     def see_processes(
@@ -136,7 +136,7 @@ class TaskMeter:
         self._lock = Lock()
         self._busy_s = busy_s
         self._busy_before_s = busy_s()
-        self._worked_s = 0.0  # processor time since the task began [s]
+        self._worked_s = 0.0  # a task whose processors were idle waited for work elsewhere
 
     @classmethod
     def open(

@@ -50,7 +50,7 @@ _REASONS = (
 )
 _FAILED_FIRST = "that failed before they reported anything: what they spent is not known"
 
-RunId = tuple[str, ...]  # of a scheduled run of one task and map index
+RunId = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Dataset:
 
     job: ZeusJob
     trials: tuple[Trial, ...]
-    where: Where | None  # None: no trial has named its device yet
+    where: Where | None
     left_out: dict[str, int]
-    # all that the policy learns from: also runs that are left out of the figures
+    # A run may teach though its figures do not compare, for example on another device.
     lessons: tuple[Trial, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)  # live ones
-    folded: Belief | None = None  # from the lessons, if it was learned already
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    folded: Belief | None = None  # learning is the slow part: kept once it is done
 
     @property
     def device(self) -> DeviceInfo | None:
@@ -133,7 +133,7 @@ class Dataset:
         lessons = tuple(map(recosted, self.lessons))
         by_number = {t.number: t for t in lessons}
         # both tuples must hold the same trials, or a run would have two costs
-        trials = tuple(by_number[t.number] for t in self.trials)  # they are lessons, too
+        trials = tuple(by_number[t.number] for t in self.trials)  # each trial is a lesson, too
         folded = self.folded
         if folded is not None:
             folded = with_rates(replace(folded, job=job), lessons)
@@ -191,7 +191,7 @@ def as_dataset(
         job=job,
         trials=tuple(own),
         where=where,
-        left_out=dict(+left_out),  # those above 0
+        left_out=dict(+left_out),  # a reason that left nothing out is none
         lessons=tuple(lessons),
         settings=settings,
     )
@@ -245,7 +245,7 @@ def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
     return [sorted(run, key=lambda t: t.reason != LOST) for run in runs.values()]
 
 
-OFTEN = 1 / 6  # share of runs below their target from which on that is no exception
+OFTEN = 1 / 6  # one run in six below its target is chance
 
 
 def often_below(runs: Sequence[Sequence[Trial]]) -> int:

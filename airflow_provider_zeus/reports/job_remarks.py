@@ -35,29 +35,29 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.reports.limit_profiles import same_limit
 from airflow_provider_zeus.units import devices
 
-NEWEST = 30  # trials looked at
-FEW = 10  # trials of a job that counts as new
+NEWEST = 30  # a change further back is no news
+FEW = 10  # a rename is noticed soon or never
 
-_Task = tuple[str, str, int]  # DAG, task, map index
+_Task = tuple[str, str, int]
 
 
 class RemarkKind(StrEnum):
     """The subject of a remark."""
 
-    TWO_JOBS = "two jobs"  # certain: their runs alternate
-    OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
+    TWO_JOBS = "two jobs"  # their runs alternate, which no renamed task does
+    OTHER_TASK = "other task"  # it may be a task that was renamed, so it is no warning
     TARGET = "target"
     DEVICE = "device"
-    LIMIT = "limit"  # the power limit of a job that chooses no batch size
-    # the target's direction looks wrong; or one of metric and target is a share, the other one per
-    # cent
+    LIMIT = "limit"
+    # Such a target is reached at once, or never: its direction looks wrong, or one of metric and
+    # target is a share, the other one per cent.
     UNIT = "unit"
-    NO_METRIC = "no metric"  # the newest run reported none
-    UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
-    DATA_WAIT = "data wait"  # the newest run waited for its batches
-    UNCAPPED = "uncapped"  # no power limit holds the newest run back
-    EASY = "easy"  # the first report of the newest run reaches the target
-    RATE = "rate"  # the learning rate did not follow the batch size
+    NO_METRIC = "no metric"  # without one nothing can be chosen
+    UNSEEN = "unseen"  # a choice that nobody reads changes nothing
+    DATA_WAIT = "data wait"
+    UNCAPPED = "uncapped"
+    EASY = "easy"  # every batch size reaches such a target, so nothing is learned
+    RATE = "rate"  # a larger batch with the same rate needs more epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
     mine = _task(newest)
     learned = _learned(newest.spec)
     # later ones replace earlier ones
-    others = {_task(t): t for t in trials if _task(t) != mine}  # the newest trial of each
+    others = {_task(t): t for t in trials if _task(t) != mine}
     different = [t for t in others.values() if _learned(t.spec) != learned]
     if not different:
         return None

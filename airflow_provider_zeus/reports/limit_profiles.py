@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_zeus.reports.slice_paths import Vector
 
-SAME_W = 0.5  # limits that differ by at most this [W] are the same
+SAME_W = 0.5  # drivers round limits
 # relative sd of J and s at one limit that the profiler aims at
 RATE_SD = HALF_WIDTH / 1.96
 
@@ -49,7 +49,7 @@ class LimitProfiles:
     out.
     """
 
-    sums: Mapping[int, Mapping[float, ProfileSample]]  # by batch size and limit [W]
+    sums: Mapping[int, Mapping[float, ProfileSample]]
 
     @classmethod
     def of(cls, samples: Iterable[ProfileSample], job: ZeusJob | None = None) -> LimitProfiles:

@@ -39,14 +39,18 @@ DagJob = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthRow:
-    """Cost and saving of one job of a DAG in the month, of one kind of source."""
+    """Cost and saving of one job of a DAG in the month, of one kind of source.
+
+    :param kind: "measured", "estimated", "simulated" or "time alone".
+    :param saved: or why it is not known.
+    """
 
     dag_id: str
     job_id: str
-    kind: str  # measured | estimated | simulated | time alone
+    kind: str
     spent: Spent
-    unknown: int  # attempts that reported nothing
-    saved: SavedSum | str  # or why that is not known
+    unknown: int  # no figure of the row holds them
+    saved: SavedSum | str
 
     @property
     def aside(self) -> SetAside | None:
@@ -112,7 +116,7 @@ def silent_attempts(sums: Sequence[PeriodSum]) -> Counter[DagJob]:
     return +silent
 
 
-_SAVED = {  # column -> figure of MonthRow.saved_estimates, end of its interval, size of the unit
+_SAVED = {
     name.format(end): (figure, field, size)
     for figure, name, size in (
         ("energy", "saved_energy_{}kwh", J_PER_KWH),

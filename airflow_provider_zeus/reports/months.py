@@ -83,12 +83,13 @@ class Spent:
 
     jobs: int
     runs: int
-    energy_j: float | None  # None: nothing measured it
+    energy_j: float | None
     time_s: float
-    gpu_s: float  # time of all devices
-    # attempts whose energy is missing: the energy, and its price, is a part of the whole
+    gpu_s: float  # each device of a job is paid for
+    # Their energy is missing, so the sum and its price are lower bounds.
     without_energy: int
-    # the energy, by the price of its hours: see :meth:`.Prices.at_the_time`
+    # Each hour has its own price, so a sum of joules is not enough: see
+    # :meth:`.Prices.at_the_time`.
     drawn: tuple[Observation, ...]
 
     @classmethod
@@ -113,9 +114,9 @@ class Spent:
 class SpentBy(NamedTuple):
     """The cost of runs whose saving is known."""
 
-    energy_j: float | None  # None: nothing measured it
+    energy_j: float | None
     time_s: float
-    gpu_s: float  # time of all their devices
+    gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,9 @@ class SavedDraws:
     gpu_time: Vector
     runs: int
     spent: SpentBy
-    old: bool = False  # some of them are measured against an old default
-    aside: SetAside = field(default_factory=SetAside)  # failed and cleared tries besides
+    old: bool = False  # an old default may no longer cost what it did
+    # nothing compares with failed and cleared tries, yet somebody paid for them
+    aside: SetAside = field(default_factory=SetAside)
 
 
 @own_arithmetic()
@@ -220,10 +222,10 @@ class SavedSum:
     energy_j: Estimate
     time_s: Estimate
     spent: SpentBy
-    energy: Vector | None  # draws of the energy [J]
-    gpu_time: Vector  # draws of the time of all devices [s]
-    old: int  # jobs of them that are measured against an old default
-    aside: SetAside  # failed and cleared tries besides
+    energy: Vector | None  # draws, since intervals do not add up
+    gpu_time: Vector
+    old: int  # an old default may no longer cost what it did
+    aside: SetAside  # nothing compares with failed and cleared tries, yet somebody paid for them
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
         """In money: a price of a joule, and of a second of one device."""

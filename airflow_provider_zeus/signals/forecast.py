@@ -22,11 +22,12 @@ from typing import Self
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.signals.series import Series, Step
 
-WORTH = 0.05  # least share that waiting has to save
+WORTH = 0.05  # a forecast errs: a smaller saving may be none
 DAY_S = 86_400.0
-# of the series that a plan holds; after that the run trains as without a signal
+# A plan travels in one variable of the environment, which has to stay small: it holds so much of
+# the series, and a longer run then trains as without a signal.
 AHEAD_S = 2 * DAY_S
-LEAST_STEP_S = 300.0  # of a forecast: a signal of very short steps would take minutes to plan
+LEAST_STEP_S = 300.0  # a signal of very short steps would take minutes to plan
 
 WAITS = "waits"
 NOW_IS_BEST = "now is cheapest"
@@ -73,7 +74,7 @@ def plan_start(
     :param worth: least share of the mean that waiting has to save; it is compared by difference, so
         that prices at or below 0 are no special case.
     """
-    longest_s = 7 * DAY_S  # that a start may wait, or a run may take
+    longest_s = 7 * DAY_S  # a forecast repeats after a week, so a later start tells nothing new
     latest_s = min(latest_s, now_s + longest_s)
     duration_s = min(max(duration_s, 1.0), longest_s)
     if latest_s <= now_s:
@@ -155,7 +156,7 @@ def usual_value(past: Series, start_s: float, end_s: float, now_s: float) -> flo
     return fmean(values) if len(values) >= 3 else None
 
 
-# Start and end [s since the epoch], and the value between them. A plan holds it as a plain list.
+# A plain tuple, since a plan is JSON: start, end [s since the epoch] and the value between.
 FollowedStep = tuple[float, float, float]
 
 
@@ -166,9 +167,10 @@ class Followed:
     Times are seconds since the epoch.
     """
 
-    signal: str  # as the job names it
-    mean: float  # of the week before the run, in the unit of the values; above 0
-    steps: tuple[FollowedStep, ...]  # ascending
+    signal: str  # messages name it as the author did
+    # of the past week, since cheap is what is below the usual; above 0: values are divided by it
+    mean: float
+    steps: tuple[FollowedStep, ...]  # ascending, so that the present one is found by halving
 
     @classmethod
     def of(cls, signal: str, series: Series, now_s: float) -> Self | None:

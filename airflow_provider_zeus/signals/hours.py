@@ -23,7 +23,7 @@ from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 
 log = guarded_log(__name__)
 
-# Fields of an observation that the end of an attempt fills in, and no training
+# What a training reports in these fields is not believed: the end of an attempt fills them in.
 PRICED = (
     "price_per_kwh",
     "price_source",
@@ -56,7 +56,8 @@ class HourPrices:
     own: Sequence[str] = ()
     live: bool = True
     reader: Callable[[str, float, float], Series | str | None]
-    _earlier_s: float = field(default=0.0, init=False)  # what the attempts that have ended took
+    # the clock of a simulated device starts anew with each attempt
+    _earlier_s: float = field(default=0.0, init=False)
 
     @classmethod
     def of(

@@ -33,22 +33,31 @@ UNSAID = "..."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The places of times and values in an answer."""
+    """The places of times and values in an answer.
 
-    times: str  # path, or the column of a CSV file
-    unit: str  # as Unit.parse reads it
-    values: str = ""  # what happened; a price that is published counts as such
-    # path or column of values that count where ``values`` has none; they are marked as estimated
+    Each field is a path, or the column of a CSV file; ``unit`` is a text that :meth:`.Unit.parse`
+    reads, and ``step_s`` a number of seconds.
+    """
+
+    times: str
+    unit: str
+    # what happened; a published price counts as such, since it does not change any more
+    values: str = ""
+    # They count where ``values`` has none, marked as estimated: they may not come true.
     forecasts: str = ""
-    # path or column of the ends of the steps; empty: a step ends where the next one begins
+    # Most services give no ends: then a step ends where the next one begins.
     ends: str = ""
-    # length of a step at most; default: the usual distance of two, which counts if shorter
+    # A step must not reach over a gap: it takes so long at most, or the usual distance of two.
     step_s: float | None = None
-    # path of that length where an answer says it: seconds, or a text as "hourly" or "15_minutes"
+    # One service answers in steps of several lengths: it says there which, as seconds, "hourly" or
+    # "15_minutes".
     step_at: str = ""
-    estimated: str = ""  # path or column of a flag: the value was estimated by the service
-    zone_at: str = ""  # path of the zone that the answer is for; it has to be the one asked for
-    unit_at: str = ""  # path of the unit where an answer says it; it has to be ``unit``
+    estimated: str = ""  # a flag: pages say which values the service estimated
+    # A service may answer for another zone than the one asked for: such an answer is refused.
+    zone_at: str = ""
+    # A service may change its unit, which would make figures wrong by a factor: it is compared with
+    # ``unit``.
+    unit_at: str = ""
 
 
 def text_of(data: bytes) -> str:
@@ -75,7 +84,7 @@ class _Columns(NamedTuple):
     forecasts: Sequence[Any]
     ends: Sequence[Any]
     flags: Sequence[Any]
-    step_s: float | None = None  # what the answer says that a step takes
+    step_s: float | None = None  # the answer knows it better than the layout
 
     @property
     def are_alike(self) -> bool:
@@ -197,7 +206,7 @@ def _step_length_s(layout: Layout, said_s: float | None, begins_s: Sequence[floa
     if len(begins_s) > 1:
         usual_s = median([later - earlier for earlier, later in pairwise(begins_s)])
         lengths_s.append(usual_s)
-        # years, days since 1900, hours of the day
+        # they are years, days since 1900 or hours of the day, which would be read as seconds
         are_no_times = usual_s < 60.0 and begins_s[-1] < 1e8
         if are_no_times and len(begins_s) > 2:
             problem = "less than a minute apart, before 1973"
@@ -235,7 +244,7 @@ def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
     values = _column(answer, layout.values, needed=not is_one_enough)
     forecasts = _column(answer, layout.forecasts, needed=not is_one_enough)
     if is_one_enough and not values and not forecasts:
-        values = _column(answer, layout.values)  # says what is missing
+        values = _column(answer, layout.values)  # its error says which part of the path is missing
     return _Columns(
         times=_column(answer, layout.times),
         values=values,
@@ -271,7 +280,7 @@ def _of_csv(text: str, layout: Layout) -> _Columns:
                 'name a column of its first line, or a path as "$.data[*].from" where it is JSON'
             )
             raise JobSpecError.of("column", name, "not in the file", remedy)
-    # "0,30" without quotes is two cells
+    # "0,30" without quotes is two cells, and its value would be 0
     if any("".join(row[len(header) :]).strip() for row in rows):
         problem = "a line has more cells than the first one"
         raise JobSpecError.of(
@@ -279,7 +288,7 @@ def _of_csv(text: str, layout: Layout) -> _Columns:
         )
     # A row may be shorter than the first one: its last cells are None.
     columns: dict[str, list[Any]] = {name: cells for name, *cells in zip_longest(header, *rows)}
-    columns[""] = []  # of a column that the layout does not name
+    columns[""] = []  # a file may have a column without a name, which no layout means
     # Other words may be data: only these two are read as flags.
     flags: dict[str, Any] = {"true": True, "false": False}
     times, values, forecasts, ends, estimated = (columns[name] for name in names)
@@ -416,12 +425,12 @@ def _moment(value: object) -> datetime | None:
     if not isinstance(value, str | int):
         return None
     text = str(value).strip()
-    # 20260105 or 202601050000: no epoch of these days
+    # 20260105 or 202601050000 would be a day of 1970 as a number of seconds
     if patterns.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):
         text = f"{text[:8]}T{text[8:] or '00'}"
     elif _number(value) is not None:
         return None
-    # fromisoformat() knows Z, and no other name of a zone.
+    # Some services write the name of the zone, and fromisoformat() knows Z alone.
     if text.endswith(("UTC", "GMT")):
         text = f"{text[:-3].rstrip()}Z"
     try:

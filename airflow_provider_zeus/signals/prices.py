@@ -30,9 +30,9 @@ class Prices:
     pue: float | None = None
     g_co2e_per_kwh: float | None = None
     currency: str = ""
-    price_from: str = ""  # who priced the hours of the runs; empty: the configuration
+    price_from: str = ""  # a bill is checked by its source; empty: the configuration
     g_co2e_from: str = ""
-    unpriced: str = ""  # why money is not known though hours are priced
+    unpriced: str = ""  # a page that lost its money has to say why
 
     @property
     def priced(self) -> bool:
@@ -205,10 +205,10 @@ class _Mean(NamedTuple):
     """A mean over the energy of attempts."""
 
     value: float
-    source: str  # who says so: "mean of the hours ... (api.example.org); of 3 attempts ..."
+    source: str  # a mean of several services has to name them
 
 
-# The least value of each option that is a number
+# A lower value is a typing error: PUE is the energy of a site over that of its machines.
 LEAST = {"price_per_kwh": 0.0, "price_per_gpu_hour": 0.0, "pue": 1.0, "g_co2e_per_kwh": 0.0}
 
 

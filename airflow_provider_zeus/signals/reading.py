@@ -50,9 +50,9 @@ from airflow_provider_zeus.untrusted_files import read_below
 
 CONNECTIONS = {"price": "zeus_price", "carbon": "zeus_carbon"}
 BACK_S = 8 * 86_400.0  # a week to compare with, and a day more: series end late
-KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service publishes late
-ALL_S = 12.0  # of all requests, names and a slow body included
-# of a service or its Connection
+KEPT_S = 10 * 86_400.0  # a week to compare with, and what a service publishes late
+ALL_S = 12.0  # a task waits for so long at most, whatever hangs: names, a request or a slow body
+# What a service, or a mistake in its Connection, may raise: none of it fails a training.
 FAULTS = (
     OSError,
     ValueError,
@@ -233,7 +233,8 @@ def kept_series(
     """
     if keeper is None:
         return ask()
-    until_s = clock() + 6.0  # for the caller that asks
+    # the caller that asks needs a moment, and a second request would cost as much
+    until_s = clock() + 6.0
     try:
         text, is_mine = keeper.signal(name)
         # The caller that asks may have died: then another one is to ask.
@@ -310,7 +311,7 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
     layout = _layout(extra)
     if "file" in extra:
         name = str(extra["file"])
-        # pages show it: no path
+        # pages show it to readers who may not know the folders of a host
         return parsed(_file(name), layout, zone=zone, source=os.path.basename(name))
     key_header = str(extra.get("key_header", ""))
     service = Preset(host="", path=str(extra.get("url", "")), layout=layout, key_header=key_header)

@@ -23,15 +23,15 @@ from airflow_provider_zeus.errors import JobSpecError
 
 CARBON = "carbon"
 PRICE = "price"
-MOST_STEPS = 40_000  # over a year of quarters of an hour
+MOST_STEPS = 40_000  # over a year of quarters of an hour; more would fill the memory of a page
 
 
 class Unit(NamedTuple):
     """The unit of the values of a series. ``name``: g/kWh, or a currency per kWh."""
 
-    goal: str  # carbon | price
+    goal: str
     name: str
-    factor: float  # by which values are multiplied to be in ``name``
+    factor: float  # services have units of their own, and figures one
 
     @classmethod
     def parse(cls, text: object) -> Self:
@@ -76,7 +76,7 @@ class Step(NamedTuple):
     start_s: float
     end_s: float
     value: float
-    estimated: bool = False  # by the service itself, or by ours from the days before
+    estimated: bool = False  # estimates are no measurement, and pages say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class Series:
 
     unit: Unit
     steps: tuple[Step, ...]
-    source: str  # who says so
-    zone: str  # of the grid or the market
+    source: str  # pages name it, so that a figure can be checked
+    zone: str  # the same service has other values for another grid or market
 
     @classmethod
     def of(cls, unit: Unit, steps: Iterable[Step], *, source: str = "", zone: str = "") -> Self:
@@ -137,7 +137,7 @@ class Series:
     def _since(self, start_s: float) -> Iterator[Step]:
         """The step that holds at a time, or the last one before it, and all after it."""
         first = bisect_right(self.steps, (start_s, math.inf)) - 1
-        # one by one: few are needed, and a series may have many
+        # one by one: a series may have many steps, of which few are needed
         return (self.steps[i] for i in range(max(first, 0), len(self.steps)))
 
     def at(self, time_s: float) -> Step | None:

@@ -23,9 +23,8 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 from airflow_provider_zeus.units import S_PER_H
 
-# or their first three letters
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_RANGES = {"months": (1, 12), "days": (0, 6), "hours": (0, 23)}  # first and last entry
+_RANGES = {"months": (1, 12), "days": (0, 6), "hours": (0, 23)}
 _EXAMPLES = {"months": "10-03", "days": "mon,wed-fri", "hours": "22-06"}
 
 

@@ -29,7 +29,7 @@ from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
 
-WORK_S = 1.0  # that one request fits jobs
+WORK_S = 1.0  # a request that takes longer holds up a thread that others wait for
 _savings: LruCache[SavedDraws | str] = LruCache(600)
 
 

@@ -316,7 +316,7 @@ class _ServedStart:
     """How models of one start served."""
 
     start: Start
-    ratio: float  # of their errors, as a geometric mean
+    ratio: float  # a geometric mean: errors are factors
     runs: int
     used: bool
 

@@ -41,12 +41,13 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.units import counted
 
 NOT_NEEDED = "not needed"
-MOST_LABELS = 40  # runs above which a change of the batch size has no label
-ROWS_UP = 2  # of labels above a point; a label with no place in them is left out
+MOST_LABELS = 40  # more labels would cover the line
+ROWS_UP = 2  # more rows would shrink the chart; a label without a place is left out
 CROSS = "path://M0,0L10,10M10,0L0,10"
 DASH = "path://M0,4L10,4L10,6L0,6Z"
-HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"  # between a circle and a square
-MARKS = {  # symbols of points, by what they say
+# it reads as a mark of its own beside circle and square
+HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"
+MARKS = {  # symbols, since not everybody sees colours
     CROSS: "Cross: missed its target.",
     "triangle": "Triangle: failed, or kept no model.",
     "diamond": "Diamond, such as {}: the size before the arrow was given up; the cost is of both.",
@@ -63,8 +64,8 @@ class ComparisonCurve:
     """The cost of each run under an alternative [J or s], drawn beside the runs."""
 
     name: str
-    values: Mapping[RunKey, Estimate]  # with a value; the intervals are drawn as a band
-    dash: str = "dashed"  # dashed | dotted
+    values: Mapping[RunKey, Estimate]  # the intervals are a band, which a line cannot show
+    dash: str = "dashed"  # two lines must differ without colours
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +395,8 @@ def _dots(trained: Sequence[_RunPoint]) -> list[Option]:
             name += f" ({source})"
         style = {"color": size_colour(size), "opacity": 1}
         drawn = scatter(name, [run.point for run in runs], px=px, style=style)
-        dots.append(drawn | {"label": {"position": "top"}, "z": 3})  # over all lines
+        # over all lines, which would cut them
+        dots.append(drawn | {"label": {"position": "top"}, "z": 3})
     return dots
 
 

@@ -60,7 +60,7 @@ def front_chart(
     """
     title = "Energy against time"
     etas_of: dict[OperatingPoint, list[float]] = {}
-    absent: dict[int, list[float]] = {}  # etas by batch size
+    absent: dict[int, list[float]] = {}  # a choice without a point is named below the chart
     for choice in choices:
         # The policy may choose a size that has not reached the target on this device.
         chosen = _point_of(choice, points, weights)
@@ -349,7 +349,7 @@ def _equal_cost(
     # of the axis of time, and for the time at both ends of the axis of energy.
     cost = weights.cost(best.eta_j, best.tta_s)
     per_s = (1 - weights.eta) * weights.max_power_w
-    ends: list[tuple[float, float]] = []  # (s, J)
+    ends: list[tuple[float, float]] = []
     if weights.eta > 0:
         ends += [
             (time_s, (cost - per_s * time_s) / weights.eta) for time_s in (time.low, time.high)

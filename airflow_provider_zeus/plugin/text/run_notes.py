@@ -42,8 +42,8 @@ from airflow_provider_zeus.units import counted, energy_text, share_text, time_t
 
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
 EXCLUDED_RUN = "Excluded by hand: this run teaches nothing. What it cost and saved still counts."
-MOST_WAITS = 20  # tasks that are named
-MOST_WHY = 500  # characters of why a task waits
+MOST_WAITS = 20  # a mapped task may have thousands
+MOST_WHY = 500  # any DAG may write it
 RUNNING = Verdict(
     kind="running", word="Running", text="What it saves or loses is shown when it has ended."
 )
@@ -359,9 +359,9 @@ class StartWait:
     left out.
     """
 
-    until_s: float | None  # s since the epoch; None: it started at once
+    until_s: float | None
     why: str
-    trains: str | None = None  # task that trains, if another one waits for it
+    trains: str | None = None  # the reader looks for the task that trains
 
     @classmethod
     def read(cls, value: object, *, named: bool) -> Self | None:

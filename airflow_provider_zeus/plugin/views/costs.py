@@ -47,7 +47,7 @@ def _row(
         units.add(weights.unit)
         costs[trial.key] = observed_cost(trial.observation, weights)
     sources = [trial.observation.energy_source for trial in measured]
-    mixed = None  # why its attempts cannot be added
+    mixed = None  # figures of two meters are never added
     # A GPU's counter and an estimate of the processors measure different things.
     if len({*sources}) > 1 or len(units) > 1:
         names = " and ".join(sorted({words.source(source) for source in sources}))

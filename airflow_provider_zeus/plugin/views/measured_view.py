@@ -229,7 +229,7 @@ class RunsSpent:
     """The sums of runs."""
 
     took: Took
-    gpu_s: float  # time of all GPUs
+    gpu_s: float
     runs: int
 
     @classmethod

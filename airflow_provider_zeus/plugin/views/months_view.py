@@ -52,7 +52,7 @@ from airflow_provider_zeus.reports.months import (
 )
 from airflow_provider_zeus.units import UNKNOWN, at_least, counted, energy_text, time_text
 
-JOBS = 7  # of the chart with a colour of their own; the others are one more
+JOBS = 7  # more colours cannot be told apart; the other jobs are one more
 NO_RUN = "No run began in this month or the one before."
 NOTHING = "Not known: no job's default has run and can be compared."
 
@@ -65,8 +65,8 @@ class MonthKind(BaseModel):
 
     kind: str
     source: Source
-    answers: list[Answer]  # what was spent, and the month before
-    groups: list[Table]  # by owner and by tag
+    answers: list[Answer]
+    groups: list[Table]
 
 
 def month_answer(

@@ -84,7 +84,7 @@ def rows(
     """
     dags = about or {}
     allowed_trials = []
-    of_others = set()  # jobs that other DAGs have, too
+    of_others = set()  # a reader must not learn who changed a job of another DAG
     for trial in trials:
         if trial.origin.dag_id in allowed:
             allowed_trials.append(trial)

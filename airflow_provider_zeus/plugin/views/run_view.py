@@ -53,7 +53,7 @@ from airflow_provider_zeus.units import UNKNOWN, at_least
 NO_TRIAL = "Nothing of Zeus is in this run: none of its tasks with a Zeus job has begun."
 WAITS = "its cost is not yet stored in the log"
 
-Pending = Mapping[TrialKey, str]  # trials whose cost is not yet stored -> where it is kept
+Pending = Mapping[TrialKey, str]  # a cost that is not yet stored would read as missing
 
 
 class PartKey(NamedTuple):
@@ -104,7 +104,7 @@ class Progress(BaseModel):
 
     text: str
     epochs: float | None
-    max_epochs: float | None  # the most it may take: its bound, else the job's
+    max_epochs: float | None  # the scale of a bar that shows how far it got
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class RunPart:
     prices: Factors
     shared: str
     wait: StartWait | None
-    profile: Sequence[ProfileSample]  # of the power limits of a run without a batch size
+    profile: Sequence[ProfileSample]
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -393,7 +393,7 @@ class RunTraces:
     @property
     def curves(self) -> list[Chart]:
         """A chart against the power limit for each batch size, the newest first."""
-        newest: dict[int, Observation] = {}  # by batch size
+        newest: dict[int, Observation] = {}
         weights = None
         for trial in self.trials:
             if trial.observation.where is not None and trial.batch_size is not None:

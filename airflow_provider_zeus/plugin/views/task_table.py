@@ -19,22 +19,22 @@ from airflow_provider_zeus.reports.dataset import gpu_s_of
 from airflow_provider_zeus.reports.months import Spent
 from airflow_provider_zeus.units import ESTIMATE, SHORT_TASKS, at_least
 
-SMALL = 0.01  # share of all tasks, below which a task is folded
+SMALL = 0.01  # hundreds of small tasks would hide the large ones
 
 
 class TaskLine(BaseModel):
     """The cost of a task, or of all of them, by one energy source."""
 
     name: Short
-    job_id: str | None = None  # None: these are several tasks
-    runs: int  # a mapped task has one for each of its indexes
-    share: Figure = Figure()  # of the energy of all tasks of this source, or of their time
+    job_id: str | None = None
+    runs: int  # a mapped task has as many as indexes
+    share: Figure = Figure()  # of this source alone: figures of two sources do not compare
     energy: Figure
     time: Figure
-    money: Figure | None  # None: no price is set
-    co2e: Figure | None  # None: no carbon intensity is set
+    money: Figure | None
+    co2e: Figure | None
     source: Source
-    state_text: str = ""  # how the task ended; empty: these are several runs
+    state_text: str = ""
 
 
 class TaskTable(BaseModel):
@@ -43,7 +43,7 @@ class TaskTable(BaseModel):
     caption: str
     totals: list[TaskLine]
     tasks: list[TaskLine]
-    small: list[TaskLine]  # each of them below :data:`SMALL`
+    small: list[TaskLine]
     note: str = ""
 
 
@@ -62,7 +62,7 @@ class TaskSpent:
     energy_j: float | None
     time_s: float | None
     gpu_s: float
-    is_part: bool  # a figure of it is missing, or it still runs
+    is_part: bool  # a part must not read as the whole
     drawn: tuple[Observation, ...]
     state_text: str = ""
 
