@@ -30,8 +30,8 @@ from airflow_provider_zeus.units import time_text
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-USUAL = 8  # newest runs that say how long a run takes
-QUEUE_S = 120.0  # from the end of a wait until a worker trains, if the run has to end in time
+USUAL = 8  # older runs had other data and code
+QUEUE_S = 120.0  # a worker may be busy when a wait ends, and the deadline is near
 
 log = guarded_log(__name__)
 
@@ -132,7 +132,7 @@ class PlannedWait:
     why: str
     until_s: float | None = None
     latest_s: float | None = None
-    duration_s: float | None = None  # believed
+    duration_s: float | None = None
     # expected, as a share of starting at once; None: nothing, or not known
     saves: float | None = None
 
