@@ -70,12 +70,15 @@ class Weights(NamedTuple):
     @classmethod
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
         """Weights of a job on a device; the job's ``max_power_w`` comes before the device's."""
+        # Seconds still rank batch sizes where nothing measures energy.
         time_alone = cls(0.0, 1.0, time_alone=True)
         if device is None or device.energy_source is None:
             return time_alone
+        # A task that is only measured has no cost to weigh: its energy is told as it is.
         is_measured_alone = job.mode == "measure" and not job.chooses_size
         eta = 1.0 if is_measured_alone else job.eta
         max_power_w = job.max_power_w or device.max_power_w
+        # Without MAXPOWER energy and time have no common unit.
         if max_power_w is None and eta < 1:
             return time_alone
         return cls(eta, max_power_w or 1.0)  # at eta 1 MAXPOWER is not used
@@ -119,6 +122,7 @@ class Weights(NamedTuple):
 
         Energy may be None at eta 0 alone.
         """
+        # Energy may be unknown then, and 0 times unknown is 0.
         if self.eta == 0:
             return self.max_power_w * time_s
         if energy_j is None:
@@ -130,6 +134,7 @@ class Weights(NamedTuple):
 
         :param rates: power limit [W] -> (J, s) per sample.
         """
+        # A deadline comes before energy: too slow limits are no choice.
         allowed = permitted(rates, self.slowdown)
         return min(
             allowed, key=lambda limit_w: (self.cost(*allowed[limit_w]), limit_w), default=None
@@ -154,6 +159,7 @@ def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:
     hurry.
     """
     in_time = planned.in_time
+    # Without energy the fastest limit is chosen anyhow.
     if in_time is None or weights.time_alone:
         return weights
     if in_time.slowdown is None:
@@ -173,6 +179,7 @@ def weights_of(job: ZeusJob, seen: Observation) -> Weights:
 
 def observed_cost(observation: Observation, weights: Weights) -> float | None:
     """Cost [J] of a trial, profiling included (Eq. 2); None if a figure is missing."""
+    # An attempt without a time has no cost, and 0 would make it look free.
     if observation.time_s is None:
         return None
     if weights.eta > 0 and observation.energy_j is None:
@@ -256,6 +263,7 @@ class Rates(NamedTuple):
         """
         if weights.eta > 0 and self.j_per_sample is None:
             return None
+        # A rate per sample gives no cost of an epoch without its size.
         if samples_per_epoch is None and self.s_per_sample > 0:
             return None
         per_sample = weights.cost(self.j_per_sample, self.s_per_sample)
@@ -286,12 +294,14 @@ class _Parts(NamedTuple):
         """
         if total is None:
             return None
+        # Profiling and pauses happen once, whatever the batch size.
         spent = total - sum(part for part in beside if part is not None)
         rest = rest or 0.0
         if not self.samples:
             if spent > 0:
                 return _Part(0.0, spent / self.epochs)
             return None
+        # More was validated than trained: such an epoch says nothing of a batch size.
         if spent <= rest:
             return None
         return _Part((spent - rest) / self.samples, rest / self.epochs)

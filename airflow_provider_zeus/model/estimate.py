@@ -52,6 +52,7 @@ class Estimate:
             return None
         if self.low is None or self.high is None:
             return None
+        # A saving that may be a loss must not be told as one or the other.
         if self.low < 0 < self.high or self.value == 0:
             return "undecided"
         if self.value > 0:
@@ -64,6 +65,7 @@ class Estimate:
         """
         if factor is not None:
             return self.mapped(lambda v: v * factor)
+        # The first reason counts: it is why nothing else could be computed.
         own_reason = self.reason if self.value is None else None
         return Estimate.missing(own_reason or why_not)
 

@@ -50,6 +50,7 @@ def is_deferred(value: object) -> bool:
 
 def plain(value: Any) -> Any:
     """Numbers and arrays of numpy as Python's own, in lists too; anything else unchanged."""
+    # Sizes often come from numpy, whose numbers no JSON takes.
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -82,6 +83,7 @@ class JobField:
     def of(cls, hint: Any) -> Self:
         """The rule of a type: one of this module, or such a one and None."""
         parts = _members(hint)
+        # Each hint is one rule of this module, or such a one and None.
         (annotated,) = (part for part in parts if part is not NoneType)
         kind, rule = get_args(annotated)
         first, *_ = _members(kind)
@@ -102,6 +104,7 @@ class JobField:
         if refusal is None:
             return
         problem, remedy = refusal
+        # A missing field gets an error of its own: "None is not ..." would puzzle its author.
         if is_missing(value):
             raise bad(name, None, "is missing", remedy)
         raise bad(name, value, problem, remedy)
@@ -112,6 +115,7 @@ class JobField:
         """
         if self.kind is str and is_number(value):
             return str(value)  # rendered by a DAG with render_template_as_native_obj
+        # What is no text was rendered to an object, and a template is not rendered yet.
         if not isinstance(value, str) or is_deferred(value):
             return value
         try:
@@ -150,6 +154,7 @@ def _entries(text: str) -> list[str]:
     """The entries of a list that was rendered as text."""
     if text == "[]":
         return []
+    # Jinja renders a list as Python writes it.
     return text.strip("[]() ").split(",")
 
 

@@ -47,6 +47,8 @@ class PeriodSum:
         grams = _Factor.of(self.g_co2e, self.g_co2e_j, self.start_saved_g)
         paid_j = self.paid_j or 0.0
         g_j = self.g_co2e_j or 0.0
+        # Price and carbon of one hour mostly come together; what only one of them covers is the
+        # rest.
         both_j = min(paid_j, g_j)
         rest_j = (self.energy_j or 0.0) - paid_j - g_j + both_j
         return [
@@ -61,6 +63,7 @@ class PeriodSum:
         if not energy_j:
             return
         currencies = self.currencies or (None,)
+        # Two currencies make the sum no amount, which at_the_time() sees by these parts.
         for currency in currencies:
             yield Observation(
                 energy_j=energy_j / len(currencies),

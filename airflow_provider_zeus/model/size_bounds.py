@@ -54,6 +54,7 @@ class _Span(NamedTuple):
         if later_w is None:
             return own_w
         seconds = self.seconds + later.seconds
+        # Two points of one moment have no duration to weigh them by.
         if not seconds:
             return (own_w + later_w) / 2
         return (self.seconds * own_w + later.seconds * later_w) / seconds
@@ -134,6 +135,7 @@ def _merged(spans: Sequence[_Span], width: float, *, mixed: bool) -> Iterator[_S
     for span in others:
         same = (last.point.limit_w, last.point.phase) == (span.point.limit_w, span.point.phase)
         fits = last.seconds + span.seconds <= width
+        # Points of another limit or phase stay apart as long as there is room.
         if fits and (same or mixed):
             last = last.joined(span)
         else:

@@ -27,7 +27,7 @@ class ZeusConfig(HostSettings):
     """All that a task needs of the section ``[zeus]`` of Airflow's configuration."""
 
     enabled: str = ON
-    # such tasks may have an estimate where a job's figures would mislead
+    # a task that is only measured has an estimate by default: no choice depends on it
     measured_watts: float | None = None
     state_dir: Path
     heartbeat_s: float

@@ -75,8 +75,10 @@ def plan_start(
         that prices at or below 0 are no special case.
     """
     longest_s = 7 * DAY_S  # a forecast repeats after a week, so a later start tells nothing new
+    # A forecast repeats the last week: beyond one it would only repeat itself.
     latest_s = min(latest_s, now_s + longest_s)
     duration_s = min(max(duration_s, 1.0), longest_s)
+    # The wait is over, whatever a forecast says: the run must not wait for ever.
     if latest_s <= now_s:
         return Start(now_s, TOO_LATE)
     expected = forecast(published, past, now_s=now_s, until_s=latest_s + duration_s)
@@ -91,8 +93,10 @@ def plan_start(
     if not means:
         return Start(now_s, NO_FORECAST, at_once, at_once)
     lowest = min(means.values())
+    # A later start at the same price only makes the model older.
     if lowest >= at_once:
         return Start(now_s, NOW_IS_BEST, at_once, at_once)
+    # A price near 0 at once would make any saving look large: the usual price counts, too.
     scale = max(abs(at_once), fmean(abs(mean) for mean in means.values()))
     if at_once - lowest < worth * scale:
         return Start(now_s, NOT_WORTH_IT, at_once, at_once)
@@ -107,6 +111,7 @@ def candidates(expected: Series, now_s: float, latest_s: float, duration_s: floa
     A run begins or ends with a step in each of them, but for the latest one. If steps are very
     short, there are at most 1,000 of each kind, for example one every ten minutes of a week.
     """
+    # Prices of each minute over a week would be 10,000 starts, each with a mean of its own.
     least_s = (latest_s - now_s) / 1_000
 
     def thinned(edges: Iterable[float]) -> list[float]:
@@ -131,7 +136,9 @@ def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -
     lengths = [s for s in (published.step_s(), past.step_s()) if s is not None]
     if not lengths:
         return published
+    # The shorter steps of both: longer ones would blur the cheapest hour.
     step_s = max(min(lengths), LEAST_STEP_S)
+    # From the begin of the present step on: a start now falls within it.
     begin_s = math.floor(now_s / step_s) * step_s
     count = math.ceil((until_s - begin_s) / step_s)
     means = []
@@ -149,10 +156,12 @@ def usual_value(past: Series, start_s: float, end_s: float, now_s: float) -> flo
 
     None if fewer than three of them have a value.
     """
+    # A start of next week has no value of yesterday: days count back from those that are over.
     first = max(math.ceil((end_s - now_s) / DAY_S), 1)
     earlier_s = [days * DAY_S for days in range(first, first + 7)]
     means = [past.mean(start_s - shift_s, end_s - shift_s) for shift_s in earlier_s]
     values = [mean for mean in means if mean is not None]
+    # One or two days may be a holiday or a storm.
     return fmean(values) if len(values) >= 3 else None
 
 
@@ -179,6 +188,7 @@ class Followed:
         None if over a day of the past week is missing, or its mean is not above 0: there is nothing
         to compare the present with.
         """
+        # Services publish late: a day of the week may be missing.
         mean = series.mean(now_s - 7 * DAY_S, now_s, covered=6 / 7)
         if mean is None or mean <= 0:
             return None
@@ -198,6 +208,7 @@ class Followed:
         _, end_s, value = self.steps[i]
         if now_s >= end_s:
             return 1.0
+        # An outlier of the market must not make the limit the lowest or the highest for an hour.
         return min(max(value / self.mean, 0.1), 10.0)
 
 
@@ -219,6 +230,7 @@ def _joined(steps: Sequence[Step]) -> list[list[Step]]:
 
 def _as_one(group: Sequence[Step]) -> FollowedStep:
     """One step with the mean over time of a group."""
+    # A single step keeps its value: a mean of it would differ in the last digits.
     first = group[0]
     last = group[-1]
     if first is last:

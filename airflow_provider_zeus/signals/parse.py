@@ -64,6 +64,7 @@ def text_of(data: bytes) -> str:
     """The text of an answer or of a file: UTF-8, or UTF-16 or 32 as its first bytes tell; each
     of them by gzip, too.
     """
+    # Some services compress whether asked or not, and so are files.
     if data.startswith(b"\x1f\x8b"):
         try:
             data = zlib.decompressobj(wbits=31).decompress(data, 4 * MOST_CHARACTERS)
@@ -179,11 +180,13 @@ def _steps(
 
 def _refuse_other_text(text: str) -> None:
     """Raise JobSpecError if a text is too long, empty, or a page."""
+    # A hostile service must not fill the memory of a worker.
     if len(text) > MOST_CHARACTERS:
         raise _too_long(f"over {MOST_CHARACTERS} characters")
     begin = text.lstrip()[:1]
     if begin not in ("", "<"):
         return
+    # A page of a login or of an error is mostly told by its first character.
     kind = "a page (HTML or XML)" if begin else "empty"
     raise JobSpecError.of(
         "series", UNSAID, f"no JSON or CSV but {kind}", "correct the URL or the file"
@@ -230,11 +233,13 @@ def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
         answer = json.loads(text)
     except (ValueError, RecursionError):
         raise JobSpecError.of("series", UNSAID, "no JSON", "correct the URL or the file") from None
+    # A key of a free plan may be for one zone, which the service then answers for.
     if layout.zone_at and _first(answer, layout.zone_at, needed=True) != zone:
         raise JobSpecError.of(
             "zone", zone, "the answer is for another one", "name the zone in the request"
         )
     unit = _first(answer, layout.unit_at)
+    # EUR/MWh read as EUR/kWh would be wrong by a thousand.
     if unit is not None and _differs(unit, layout.unit):
         raise JobSpecError.of(
             "unit", layout.unit, "the answer is in another one", "name that of the answer"
@@ -306,6 +311,7 @@ def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:
     if not path:
         return []
     part_of_path = r"\.([A-Za-z_][\w-]*)|\[(\*|\d{1,6})\]"
+    # Only these parts are read: a path is no program.
     if not patterns.fullmatch(rf"\$(?:{part_of_path})*", path):
         raise JobSpecError.of(
             "path", path, "cannot be read", 'write it as "$.data[*].from", or "$.values[*][0]"'
@@ -324,6 +330,7 @@ def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:
         items = list(chain.from_iterable(gap if child is None else child for child in children))
         if len(items) > MOST_STEPS:
             raise _too_long(f"over {MOST_STEPS} steps")
+    # A path that ends at a list means its items.
     if len(items) == 1 and isinstance(items[0], list):
         return list(items[0])
     return items
@@ -405,6 +412,7 @@ def _time_s(value: object) -> float | None:
     """A time [s since the epoch]; None if it is none."""
     moment = _moment(value)
     if moment is not None:
+        # Without an offset a time is UTC, as most services mean it.
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return moment.timestamp()
@@ -451,6 +459,7 @@ def _length_s(said: object) -> float | None:
     """The length of a step as an answer says it: seconds, ``"hourly"``, ``"15_minutes"``; None:
     not known.
     """
+    # One service says it in words.
     if isinstance(said, str):
         minutes = patterns.fullmatch(r"(\d+)_minutes?", said)
         if minutes is not None:
@@ -473,6 +482,7 @@ def _differs(said: object, unit: str) -> bool:
     if match is None:
         return False
     name, prefix = match.groups()
+    # "ct" and "p" are no currencies but parts of one, and lbs is a weight.
     is_currency = len(name) >= 3 and name != "lbs"
     if is_currency:
         name = name.upper()

@@ -174,6 +174,7 @@ class Prices:
         money = []
         grams = []
         for o in observations:
+            # The meter of the site counts the cooling, too.
             kwh = (o.energy_j or 0.0) / J_PER_KWH * self.overhead
             money.append(kwh * _less(o.price_at_once, o.price_per_kwh))
             grams.append(kwh * _less(o.g_co2e_at_once, o.g_co2e_per_kwh))
@@ -196,6 +197,7 @@ class Prices:
 
 def _less(at_once: float | None, later: float | None) -> float:
     """By how much a later start lowered a factor; 0 if one of the two is not known."""
+    # A run that did not wait saved nothing by its start.
     if at_once is None or later is None:
         return 0.0
     return at_once - later
@@ -236,6 +238,7 @@ def _number_of(text: str, least: float) -> float | None:
         value = float(text)
     except ValueError:
         return None
+    # NaN fails both comparisons.
     return value if least <= value < math.inf else None
 
 

@@ -107,6 +107,7 @@ class Series:
                 raise JobSpecError.of(
                     "series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span"
                 )
+        # Services publish corrections out of order.
         ordered = sorted(by_start.values())
         for i, (step, next_step) in enumerate(pairwise(ordered)):
             if step.end_s > next_step.start_s:
@@ -129,6 +130,7 @@ class Series:
             if overlap_s > 0:
                 total = total + overlap_s * step.value
                 covered_s = covered_s + overlap_s
+        # Sums of many steps may lack a part of a second.
         rounding = 1 - 1e-9
         if covered_s < covered * (end_s - start_s) * rounding:
             return None
@@ -152,10 +154,12 @@ class Series:
 
         Raises JobSpecError: of another unit.
         """
+        # A service that changed its unit must not be mixed with what it gave before.
         if not newer.unit.is_like(self.unit):
             raise JobSpecError.of(
                 "unit", newer.unit.name, f"the series is in {self.unit.name}", "keep them apart"
             )
+        # A newer value corrects the older one; in its gaps the older one still counts.
         outside = [piece for step in self.steps for piece in newer.gaps(step)]
         return replace(newer, steps=tuple(sorted([*outside, *newer.steps])))
 
@@ -185,6 +189,8 @@ class Series:
         try:
             unit, source, zone, steps = json.loads(text)
             kept_steps = [Step(*step) for step in steps]
+            # A row may be damaged, or written by hand: an infinite step would make all means
+            # infinite.
             for step in kept_steps:
                 if not all(map(is_number, (step.start_s, step.end_s, step.value))):
                     raise ValueError("a step without numbers")

@@ -219,6 +219,7 @@ class _Place(NamedTuple):
         Raises JobSpecError if it is none of HTTP, or readers may differ about its host.
         """
         scheme, colon, _ = address.partition("://")
+        # An address may hold a key: errors show its scheme at most.
         shown = "..."
         if colon and scheme.isalpha():
             shown = f"{scheme}://..."
@@ -341,6 +342,7 @@ def is_of_this_host(address: IPv4Address | IPv6Address) -> bool:
 
 def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
     """An address, and the IPv4 ones to which traffic for it may be taken."""
+    # An IPv6 address may wrap an IPv4 one, which a router unwraps: both are judged.
     if isinstance(address, IPv4Address):
         return [address]
     packed = address.packed

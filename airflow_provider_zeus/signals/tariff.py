@@ -57,6 +57,7 @@ class Tariff:
             raise JobSpecError.of(
                 "tariff", spec, "not a JSON object", "give timezone, unit, default and rules"
             )
+        # A mistyped name would leave a rule out in silence.
         _refuse_others("tariff", spec, {"timezone", "unit", "default", "rules"})
         rules = spec.get("rules", [])
         # A DAG file writes it: each page and run would go through all of its rules.
@@ -90,8 +91,10 @@ class Tariff:
         Raises JobSpecError if that is too long.
         """
         steps = []
+        # Steps begin at local hours, as the rules do.
         at_s = start_s - _into_hour_s(start_s, self.zone)
         while at_s < end_s:
+            # A change of the clock by half an hour moves the hours: each step ends at the next one.
             until_s = at_s + S_PER_H - _into_hour_s(at_s, self.zone)
             steps.append(Step(at_s, until_s, self.at(at_s)))
             at_s = until_s

@@ -72,8 +72,8 @@ class Predictions(NamedTuple):
     log_miss_cost: Vector  # a run that misses has to be paid again
     max_epochs: float
     horizon: float  # an answer is worth what later runs save by it
-    allowance: float  # a try may cost what the job has saved before
-    most_spent: float  # one try must not cost more than the paper allows
+    allowance: float  # a try may cost as much as a run and all that the job has saved so far
+    most_spent: float  # what a job may ever have lost is bounded, however good a try looks
     # (size,) [J] at which a try is given up for want of time; None: no deadline
     most_cost: Vector | None = None
 

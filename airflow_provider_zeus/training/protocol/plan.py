@@ -73,7 +73,7 @@ class Plan(HostSettings):
     earlier_rate: EarlierRate | None = None
     heartbeat_s: float = 15.0
     state_dir: str | None = None
-    restarts: bool = False  # a second attempt in one process may lack the first one's memory
+    restarts: bool = False  # a fresh process has all of the GPU's memory again
     attempt_root: str | None = None  # a model may not fit into the folder for temporary files
     gpus_held: tuple[str, ...] = ()  # a child must not wait for its own parent
 
