@@ -67,11 +67,7 @@ def posteriors(
         by_size = _of_arms(belief, sizes, here, there)
     else:
         by_size = _of_gp(belief, here, there, loads)
-    gone = Estimate.missing("its runs are older than the last change of the data")
-    return {
-        b: by_size.get(b) or Posterior(epochs=gone, epoch_cost=gone, cost=gone, measured=False)
-        for b in sizes
-    }
+    return {b: by_size[b] for b in sizes}
 
 
 def _of_arms(

@@ -20,11 +20,9 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.optimizer.arms import (
     BETA,
     Arm,
-    arms_of,
+    arms_here,
     doubted,
     epoch_costs,
-    epoch_costs_elsewhere,
-    translated,
 )
 from airflow_provider_zeus.optimizer.belief import Belief, model_of, where_of
 from airflow_provider_zeus.optimizer.reasons import Why
@@ -64,13 +62,14 @@ class _Context:
     belief: Belief
     where: Where | None
     sizes: Sequence[int]  # ascending
-    too_large: Sequence[int]  # out of memory
-    infeasible: Sequence[int]  # too large or struck
+    too_large: frozenset[int]  # out of memory
+    infeasible: frozenset[int]  # too large or struck
     arms: Mapping[int, Arm]
     # measured here; other arms have the EpochCost of another GPU (section 7)
     epoch_costs: Mapping[int, float]
     doubted: frozenset[int]  # sizes whose only run here was too dear to believe
     weights: Weights
+    start: int  # see start_at()
     incumbent: int
 
     @classmethod
@@ -84,14 +83,11 @@ class _Context:
         weights = Weights.of(job, device)
         model = model_of(device)
         barred = belief.barred(model, sizes)
-        infeasible = [b for b in sizes if b in barred]
         costs = epoch_costs(belief, device, profiles, weights)
-        all_arms = arms_of(
-            belief, translated(costs, epoch_costs_elsewhere(belief, device, weights))
-        )
+        all_arms = arms_here(belief, device, profiles, weights)
         feasible = [b for b in sizes if b not in barred]
         arms = {b: all_arms[b] for b in feasible if b in all_arms}
-        incumbent = start_at(job.default_batch_size, sizes, infeasible)
+        incumbent = start = start_at(job.default_batch_size, feasible)
         if arms:
             incumbent = min(arms, key=lambda b: arms[b].mean)
         return cls(
@@ -99,12 +95,13 @@ class _Context:
             belief=belief,
             where=where_of(device),
             sizes=sizes,
-            too_large=[b for b in sizes if belief.out_of_memory(b, model)],
-            infeasible=infeasible,
+            too_large=belief.infeasible(model),
+            infeasible=barred,
             arms=arms,
             epoch_costs=costs,
             doubted=doubted(belief, device, profiles, weights),
             weights=weights,
+            start=start,
             incumbent=incumbent,
         )
 
@@ -154,10 +151,10 @@ class _Context:
 
 def _explored(context: _Context) -> PlannedAttempt | None:
     """An attempt before sampling: exploration, or the return of a size; None if none is due."""
-    start = start_at(context.job.default_batch_size, context.sizes, context.infeasible)
+    start = context.start
     belief = context.belief
     # out of memory ends the walk, any other infeasible size is skipped
-    skipped = set(context.infeasible) - set(context.too_large)
+    skipped = context.infeasible - context.too_large
     walked = [b for b in context.sizes if b not in skipped]
 
     def cheapest(pool: Collection[int]) -> int:  # sizes without an arm come last
@@ -207,12 +204,14 @@ def _sampled(context: _Context, seed: int) -> PlannedAttempt:
     return PlannedAttempt(batch_size=b, phase=Phase.SAMPLE, why=why)
 
 
-def start_at(default: int, sizes: Sequence[int], infeasible: Collection[int]) -> int:
-    """The default; if it is infeasible the next smaller feasible size, else the smallest one."""
-    fits = [b for b in sizes if b not in infeasible]
-    if not fits:
+def start_at(default: int, feasible: Sequence[int]) -> int:
+    """The default; if it is infeasible the next smaller feasible size, else the smallest one.
+
+    :param feasible: ascending.
+    """
+    if not feasible:
         return default
-    return max((b for b in fits if b <= default), default=fits[0])
+    return max((b for b in feasible if b <= default), default=feasible[0])
 
 
 def start_name(job: ZeusJob, start: int) -> str:

@@ -42,7 +42,6 @@ class GaussianProcess(NamedTuple):
     mean: Vector  # (size,) of c
     cov: Vector  # (size, size) of c
     run_variance: Vector  # (size,) predictive variance of the next run's log Epochs
-    difference_sd: Vector  # (size,) of c(b) - c(default)
     noise: float  # variance of one run
 
 
