@@ -31,7 +31,7 @@ from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.thompson import start_at
 
-OUT_OF_REACH = 3  # complete runs of a batch size in a row that missed, before it is no incumbent
+OUT_OF_REACH = 3  # one miss may be that of a slice
 # what a job may ever have lost against always the default: runs of the default, and a share of all
 # of them
 MOST_LOST = 3.0
@@ -48,15 +48,15 @@ class DecisionContext(NamedTuple):
     # of the Gaussian process, ascending: the job's, and those that only earlier runs had
     all_sizes: tuple[int, ...]
     feasible: frozenset[int]
-    converged: frozenset[int]  # feasible sizes that reached the target at least once
+    converged: frozenset[int]
     # per size of all_sizes: whether it may be tried; a second look at the default and audits ignore
     # it
     in_reach: Sequence[bool]
-    epoch_costs: Mapping[int, float]  # [J], measured on this device
-    trusted: frozenset[int]  # of the converged ones: not all of their newest complete runs missed
-    miss_rates: MissRates | None  # None: no run has missed its target
-    horizon: float  # recurrences that will use the answer of a try
-    times: RunTimes | None  # of a job with a deadline
+    epoch_costs: Mapping[int, float]
+    trusted: frozenset[int]  # the data may have moved away from the other converged sizes
+    miss_rates: MissRates | None
+    horizon: float  # an answer is worth what later runs save by it
+    times: RunTimes | None
 
     @classmethod
     def of(cls, situation: Situation) -> DecisionContext:
