@@ -250,7 +250,7 @@ def _model(belief: Belief, start: Start, lineage: Lineage) -> StartModel:
     if len(alike) > 1:
         runs = alike
     level = LEVEL
-    if belief.converged or belief.stopped:
+    if belief.newest_runs:
         level += float(gp.mean[gp.sizes.index(default)])
     model = EpochsModel(
         gp.sizes,
