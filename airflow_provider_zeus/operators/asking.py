@@ -228,7 +228,8 @@ def answered(
     try:
         return bounded(call, None if request.job.strict else most_s)
     except TimeoutError:
-        raise StoreError(f"The store has not answered for {most_s:g} s.") from None
+        text = f"The store has not answered for {most_s:g} s."
+        raise StoreError(text, unsure=True) from None
     finally:
         too_late.set()
 

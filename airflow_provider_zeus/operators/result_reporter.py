@@ -204,8 +204,8 @@ class ResultReporter:
             line = queued.line
             waited_s = self._clock() - begun_s
             if not is_over:
-                error = StoreError(f"The store has not answered for {waited_s:.1f} s.")
-                return self._keep(line, error)
+                text = f"The store has not answered for {waited_s:.1f} s."
+                return self._keep(line, StoreError(text, unsure=True))
             if queued.error is None:
                 return None
             may_pass = isinstance(queued.error, StoreError) and queued.error.passing
