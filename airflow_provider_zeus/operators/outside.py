@@ -159,7 +159,7 @@ class OutsideRow:
         place = remember(
             None,
             self._writer.key_of(self.trial.key.attempt),
-            line.state or State.FAILED,
+            line.ended_in,
             self._writer.report(line),
             self.trial.job_id,
             line.reason,

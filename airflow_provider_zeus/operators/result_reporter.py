@@ -20,7 +20,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.size_bounds import thinned
-from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.result_writer import (
     ResultWriter,
     StoreThread,
@@ -238,7 +238,6 @@ class ResultReporter:
         attempt = line.attempt or 0
         report = self._rows.report(line)
         key = self._rows.key_of(attempt)
-        state = line.state or State.FAILED
         row = replace(first, key=key, planned=planned_of(first, line))
         # a Variable holds less than a row
         report = replace(report, points=thinned(report.points))
@@ -253,7 +252,7 @@ class ResultReporter:
                 place = remember(
                     port,
                     key,
-                    state,
+                    line.ended_in,
                     report,
                     first.job_id,
                     line.reason,
@@ -272,7 +271,7 @@ class ResultReporter:
                         self._numbers.attempt(attempt),
                         job_id,
                         row.batch_size,
-                        state,
+                        line.ended_in,
                         seen.energy_j,
                         seen.time_s,
                         seen.epochs,
@@ -307,9 +306,9 @@ class ResultReporter:
                 first,
                 key=self._rows.key_of(line.attempt or first.key.attempt),
                 planned=planned_of(first, line),
-                state=line.state or State.FAILED,
+                state=line.ended_in,
                 reason=line.reason,
-                observation=line.observation or Observation(),
+                observation=line.figures,
             )
             ended.append(trial)
         return list(chain.from_iterable(runs_of(ended)))
@@ -326,7 +325,7 @@ class ResultReporter:
         bases: set[tuple[bool, str | None]] = set()
         attempts: list[dict[str, Any]] = []
         for line, place in self._ends:
-            observation = line.observation or Observation()
+            observation = line.figures
             weights = weights_of(job, observation)
             figures = observation.to_dict()
             source = observation.energy_source if weights.eta > 0 else None
@@ -353,16 +352,21 @@ class ResultReporter:
             totals["energy_j"] = None
         if len(bases) > 1:
             totals["cost"] = None
-        return {
+        xcom = {
             "job_id": self._first.job_id,
-            "batch_size": None if kept is None else kept.batch_size,
-            "kept_attempt": None if kept is None else kept.attempt,
-            "not_needed": kept is not None and kept.state is State.NOT_NEEDED,
+            "batch_size": None,
+            "kept_attempt": None,
+            "not_needed": False,
             **totals,
             "eta": job.eta,
             "energy_source": sources.pop() if len(sources) == 1 else None,
             "attempts": attempts,
         }
+        if kept is not None:
+            xcom["batch_size"] = kept.batch_size
+            xcom["kept_attempt"] = kept.attempt
+            xcom["not_needed"] = kept.state is State.NOT_NEEDED
+        return xcom
 
 
 def _total(attempts: list[dict[str, Any]], name: str) -> float | None:

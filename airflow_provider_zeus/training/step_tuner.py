@@ -26,7 +26,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.power.device import Device, default_state_dir
+from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import SPARE, Reading, read
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, SimulatedGpu
@@ -74,7 +74,6 @@ class StepTuner:
         self.kind: int | None = None  # the key of its profile: see :func:`step_kind`
         self.said = ""  # why no limit is tuned; empty: it is, or no step was seen yet
         self._plan = plan
-        self._state_dir = plan.state_dir or default_state_dir()
         self._device = device
         self._ranks = ranks
         self._born = _forks
@@ -304,10 +303,10 @@ class StepTuner:
         device = self._device
         plan = replace(self._plan, gpu_lock_wait_s=0.0)
         if device is None:
-            device = environment.device_of_plan(plan, self._state_dir, self._ranks)
+            device = environment.device_of_plan(plan, self._ranks)
             self._device = device
             self._resources.callback(device.close)
-        limits = environment.limits_of_plan(plan, self._state_dir, device, self._ranks)
+        limits = environment.limits_of_plan(plan, device, self._ranks)
         if limits is not None:
             self._limits = self._resources.enter_context(limits)
         elif self._plan.job.tries_limits:

@@ -79,7 +79,7 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
     return Plan.read(Path(plan))
 
 
-def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) -> Device:
+def device_of_plan(plan: Plan, ranks: Ranks) -> Device:
     """Open the device that a plan's job measures. Raises JobSpecError for an unknown one."""
     if not ranks.measures:
         return NoneDevice(
@@ -87,10 +87,10 @@ def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) 
         )
     host = replace(plan, power_socket=os.environ.get("ZEUS_POWER_SOCKET", plan.power_socket))
     shared = {"processes": ranks.local_size, "hosts": ranks.hosts}
-    return device_of(plan.job, state_dir, host, gpus_held=plan.gpus_held, **shared)
+    return device_of(plan.job, plan.state_folder, host, gpus_held=plan.gpus_held, **shared)
 
 
-def limits_of_plan(plan: Plan, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
+def limits_of_plan(plan: Plan, device: Device, ranks: Ranks) -> LimitControl | None:
     """The control of that device's power limits, not yet entered; None if this process sets no
     limits.
     """
@@ -105,7 +105,7 @@ def limits_of_plan(plan: Plan, state_dir: str, device: Device, ranks: Ranks) -> 
         )
         return None
     return LimitControl(
-        device, state_dir, found_earlier_w=plan.limits_found_w.get(device.uuid or "")
+        device, plan.state_folder, found_earlier_w=plan.limits_found_w.get(device.uuid or "")
     )
 
 

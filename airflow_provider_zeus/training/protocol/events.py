@@ -91,6 +91,16 @@ class ResultLine:
         """(start id, number) of the attempt."""
         return self.start_id, self.attempt
 
+    @property
+    def ended_in(self) -> State:
+        """The state of an end; one that names none is of a failure."""
+        return self.state or State.FAILED
+
+    @property
+    def figures(self) -> Observation:
+        """The observation; an empty one if there is none."""
+        return self.observation or Observation()
+
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
         data = {name: value for name, value in encode(self).items() if value not in (None, [], {})}

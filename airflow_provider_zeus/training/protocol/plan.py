@@ -28,6 +28,7 @@ from airflow_provider_zeus.model.trial import (
     incumbent_or_last,
 )
 from airflow_provider_zeus.model.wire import LongText, Name, Ordinal, Size, decode, encode, parse
+from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.untrusted_files import read_plain
@@ -80,6 +81,11 @@ class Plan(HostSettings):
     def job(self) -> ZeusJob:
         """The job. Raises JobSpecError if ``spec`` is not one."""
         return ZeusJob.from_dict(self.spec)
+
+    @property
+    def state_folder(self) -> str:
+        """The folder of this host for limit records, GPU locks and simulated devices."""
+        return self.state_dir or default_state_dir()
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
