@@ -132,7 +132,7 @@ def _read_files(folder: int, most_bytes: int = 2**28) -> list[ResultFile]:
                     )
                 files.append(ResultFile(status.st_mtime, name, starts))
         except (OSError, ValueError) as error:  # neither repeats the file's text
-            why = error.strerror if isinstance(error, OSError) else error
+            why = getattr(error, "strerror", error)
             log.warning("Zeus: %s is not a result that can be read: %s", visible(name), why)
     return files
 
@@ -159,11 +159,12 @@ def starts_in_xcom(value: Any, result_key: str, most: int = 2**26) -> list[Start
     :param most: characters of that text, the user's own value included.
     """
     try:
-        # an XCom is the training's to write: it may be of any length
-        if isinstance(value, str) and len(value) > most:
-            raise ValueError(f"longer than {most} characters")
-        document = json.loads(value) if isinstance(value, str) else value
-        lines = document[result_key]["lines"]
+        if isinstance(value, str):
+            # an XCom is the training's to write: it may be of any length
+            if len(value) > most:
+                raise ValueError(f"longer than {most} characters")
+            value = json.loads(value)
+        lines = value[result_key]["lines"]
         if not isinstance(lines, list) or len(lines) > _MOST_KEPT:
             raise ValueError(f"no list of at most {_MOST_KEPT} lines")
         return by_start(ResultLine.from_json(json.dumps(line)) for line in lines)
@@ -304,11 +305,11 @@ class LinesOfPlan:
 
     def known(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
         """Return those of the next lines that are kept."""
-        unknown = {line.attempt for line in lines if not self._has(line)}
+        unknown = {line.number for line in lines if not self._has(line)}
         if unknown:
             of = f"{len(unknown)} attempts"
             if len(unknown) == 1:
-                of = f"attempt {self._numbers.attempt(unknown.pop() or 0)}"
+                of = f"attempt {self._numbers.attempt(unknown.pop())}"
             self._warn(f"lines of {of}, which the plan does not have, are left out")
         return [line for line in lines if self._has(line) and self._is_new(line)]
 
@@ -329,7 +330,7 @@ class LinesOfPlan:
         # a file may be changed after the training: the first end of an attempt counts
         if (line.start_attempt, "end") in self._said:
             if line.kind == "end":
-                number = self._numbers.attempt(line.attempt or 0)
+                number = self._numbers.attempt(line.number)
                 self._warn(f"a second end of attempt {number} is left out")
             return False
         if line.kind == "beat":

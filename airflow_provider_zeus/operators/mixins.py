@@ -256,7 +256,9 @@ class StartsLater(ShowsCost):
             return
         job = ZeusJob.from_dict(self.job).check(rendered=True)
         job_id = job_id_of(job, context["ti"], task_id=self.trains, part=self.part)
-        wait = planned_wait(job, context, job_id=job_id, conn_id=self.zeus_conn_id)
+        wait = planned_wait(
+            job, context, job_id=job_id, conn_id=self.zeus_conn_id, now_s=time.time()
+        )
         if wait is None:
             return
         log.info("Zeus: %s", wait.why)

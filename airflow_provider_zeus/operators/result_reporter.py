@@ -155,9 +155,8 @@ class ResultReporter:
 
         Safe in a signal handler.
         """
-        if not self.stopped:
-            self.stopped = True
-            self._left_s = min(self._left_s, STOPPED_S)
+        self.stopped = True
+        self._left_s = min(self._left_s, STOPPED_S)
 
     def _take(self, line: ResultLine) -> None:
         """Write a line to the store; called in the thread. Raises StoreError."""
@@ -235,9 +234,8 @@ class ResultReporter:
     def _keep(self, line: ResultLine, error: Exception) -> str:
         """Keep an end that was not stored; the place in words, "lost" if there is none."""
         first = self._first
-        attempt = line.attempt or 0
         report = self._rows.report(line)
-        key = self._rows.key_of(attempt)
+        key = self._rows.key_of(line.number)
         row = replace(first, key=key, planned=planned_of(first, line))
         # a Variable holds less than a row
         report = replace(report, points=thinned(report.points))
@@ -268,7 +266,7 @@ class ResultReporter:
                     "Zeus lost the cost of attempt %s, which can be entered by hand (job %s, batch "
                     "size %d, %s): %s J, %s s, %s epochs. %s %s",
                     *(
-                        self._numbers.attempt(attempt),
+                        self._numbers.attempt(line.number),
                         job_id,
                         row.batch_size,
                         line.ended_in,
@@ -282,7 +280,7 @@ class ResultReporter:
                 return "lost"
         log.warning(
             "Zeus could not store the cost of attempt %s: %s It is kept in %s.",
-            self._numbers.attempt(attempt),
+            self._numbers.attempt(line.number),
             error,
             visible(place),
         )

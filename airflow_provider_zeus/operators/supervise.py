@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -118,8 +119,8 @@ def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
     kept = recurrence.reporter.kept_end
     job = start.plan.job
     if kept is not None and job.require_target:
-        state = kept.state
-        if state is not None and state.unproven:
+        state = kept.ended_in
+        if state.unproven:
             reported = state is not State.NO_METRIC
             raise BelowTargetError.of(kept.batch_size, kept.reason, job.target, reported=reported)
     if status != 0:
@@ -208,9 +209,12 @@ class CommandStart:
         self._sender = ResultSender(recurrence.reporter)
         most_in_environment = 100_000  # characters; Linux takes 131,072 bytes in one variable
         self._handed = plan.to_json()  # ZEUS_PLAN: the plan, or its file
-        self._result: Path | None = None
+        self._result = ""  # the file of its result; empty: there is none
+        self._follower: Follower | None = None
         if folder is not None:
-            self._result = result_in(folder, plan.first_attempt)
+            result = result_in(folder, plan.first_attempt)
+            self._result = str(result)
+            self._follower = Follower(result)
             plan_file = plan_in(folder, plan.first_attempt)
             # that of a job which goes on is there, and may be read at this moment
             if not plan_file.exists():
@@ -218,10 +222,9 @@ class CommandStart:
             self._handed = str(plan_file)
             if recurrence.elsewhere:
                 # a network file system may remember for a while that a file is missing
-                self._result.touch()
+                result.touch()
         elif len(self._handed) > most_in_environment:
             self._handed = replace(plan, profile=()).to_json()
-        self._follower = Follower(self._result) if self._result else None
         self._of_plan = LinesOfPlan(plan)
         # None: nothing is seen here
         self._meter = None if recurrence.elsewhere else ExternalMeter(recurrence.device)
@@ -240,10 +243,8 @@ class CommandStart:
         Lines that the try before has read may be in the log: no heartbeat is sent again by itself.
         """
         with outlived("read what the job has reported so far"):
-            lines = self._news()
-            while lines:
+            for lines in iter(self._news, []):
                 self._take(lines, reread=True)
-                lines = self._news()
 
     def go_on_with(self, left: LeftJob) -> None:
         """Wait for a job that an earlier try submitted, in the place of a new one."""
@@ -303,8 +304,8 @@ class CommandStart:
             environment.PLAN: self._handed,
             environment.BATCH_SIZE: str(planned.batch_size),
         }
-        if self._result is not None:
-            variables[environment.RESULT] = str(self._result)
+        if self._result:
+            variables[environment.RESULT] = self._result
         if planned.start is not None:
             variables[environment.START] = planned.start.value
         return variables
@@ -338,7 +339,7 @@ class CommandStart:
         """
         if not self._ends or self._reporter.kept_end is not None:
             return None
-        last = max(self._ends, key=_number_of)
+        last = max(self._ends, key=attrgetter("number"))
         ran = self._plan_of(last)
         missed = (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC)
         if ran is None or last.state not in (State.FAILED, *missed):
@@ -364,7 +365,7 @@ class CommandStart:
         it has none.
         """
         plan: Plan | None = self.plan
-        for earlier in sorted(self._ends, key=_number_of):
+        for earlier in sorted(self._ends, key=attrgetter("number")):
             if plan is None or plan.first_attempt == end.attempt:
                 return plan
             plan = plan.after(_how_ended(earlier), samples=_samples_of(earlier))
@@ -395,9 +396,12 @@ class CommandStart:
             self._take(self._news())
             self._failing = False
         except Exception as error:
-            level = logging.DEBUG if self._failing else logging.WARNING
-            text = "Zeus: the result of the command cannot be read: %r"
-            log.log(level, text, error, exc_info=not isinstance(error, OSError | ValueError))
+            log.log(
+                logging.DEBUG if self._failing else logging.WARNING,
+                "Zeus: the result of the command cannot be read: %r",
+                error,
+                exc_info=not isinstance(error, OSError | ValueError),
+            )
             self._failing = True
 
     def _news(self) -> list[ResultLine]:
@@ -412,7 +416,7 @@ class CommandStart:
         lines = self._first_starts.kept(lines)
         for line in lines:
             self.start_id = line.start_id
-            self.trained = self.trained or line.kind == "attempt"
+            self.trained |= line.kind == "attempt"
         for line in self._of_plan.known(lines):
             if reread and line.kind == "beat":
                 self._reporter.reread(line)
@@ -421,8 +425,7 @@ class CommandStart:
             if line.kind == "end":
                 self._ends.append(line)
                 self._newest = None
-                if line.observation is not None:
-                    self._warn_of_other_count(line.observation)
+                self._warn_of_other_count(line.figures)
             elif line.kind in ("attempt", "beat"):
                 if line.observation or self._newest is None:
                     self._newest = line
@@ -473,8 +476,7 @@ class CommandStart:
             fields["attempt"] = newest.attempt
             fields["batch_size"] = newest.batch_size
         line = ResultLine(kind=kind, start_id=self.start_id, observation=observation, **fields)
-        result = None if self._result is None else str(self._result)
-        line = environment.with_memory_of_others(line, result, self.plan.ti_id)
+        line = environment.with_memory_of_others(line, self._result, self.plan.ti_id)
         self._sender.put(line)
         if kind == "end":
             self._ends.append(line)
@@ -497,7 +499,7 @@ class CommandStart:
         reason: str | None = why
         if self._meter is not None:  # else its output is in the job's file
             state, reason, observation = outcome_of(job, last_line, observation)
-        if self._result is not None:  # else it could not have said that it opened a ZeusRun
+        if self._result:  # else it could not have said that it opened a ZeusRun
             observation = seen_to_use(observation, planned, command, cwd)
         if UNSEEN in observation.reasons:
             log.warning(
@@ -549,24 +551,20 @@ class CommandStart:
             return Observation(reasons={"energy_j": why, "time_s": why})
 
 
-def _number_of(end: ResultLine) -> int:
-    return end.attempt or 0
-
-
 def _how_ended(end: ResultLine) -> Ended:
     """How an attempt has ended, as far as that decides which one follows."""
     if end.state is not State.FAILED:
         return Ended.MISSED
     if TOO_FEW in end.notes:
         return Ended.TOO_FEW
-    if end.observation is not None and end.observation.out_of_memory:
+    if end.figures.out_of_memory:
         return Ended.NO_MEMORY
     return Ended.FAILED
 
 
-def _samples_of(end: ResultLine) -> int | None:
-    """Samples of a slice that was too small for the batch size; None: not known."""
-    return int(end.notes.get(TOO_FEW, 0)) or None
+def _samples_of(end: ResultLine) -> int:
+    """Samples of a slice that was too small for the batch size; 0: not known."""
+    return int(end.notes.get(TOO_FEW, 0))
 
 
 def ended(status: int) -> str:

@@ -223,14 +223,13 @@ def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> C
     ti = context["ti"]
     key = "zeus_checkpoint"
     state = context.get("task_state_store")
-    tries = getattr(ti, "max_tries", None)
-    if state is None or tries is None:
+    if state is None:
         return Checkpoints()
     newest: Checkpoint | None = None
     with outlived("read where the checkpoint of an earlier attempt lies"):
         entry = state.get(key)
         # a clear raises max_tries, so an equal number is of the same run of the task
-        if isinstance(entry, dict) and entry.get("max_tries") == tries:
+        if isinstance(entry, dict) and entry.get("max_tries") == ti.max_tries:
             newest = decode(Checkpoint, entry["checkpoint"])
 
     def count_once(left: Checkpoint) -> None:
@@ -258,7 +257,7 @@ def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> C
         # short: the rest is figures
         figures = replace(checkpoint.observation, epoch_metrics=None)
         short = replace(checkpoint, observation=figures)
-        state.set(key, {"max_tries": tries, "checkpoint": encode(short)})
+        state.set(key, {"max_tries": ti.max_tries, "checkpoint": encode(short)})
 
     return Checkpoints(newest, keep)
 

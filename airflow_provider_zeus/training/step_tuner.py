@@ -88,6 +88,7 @@ class StepTuner:
         self._changing = Lock()  # from one model to the next, which a heartbeat sees as a whole
         self._is_simulated = isinstance(device, SimulatedGpu) or plan.job.device.startswith(PREFIX)
         self._now_s: Callable[[], float] = time.perf_counter
+        self._simulated: Device | None = None  # whose clock the steps advance
         self._last_s = 0.0
         self._due_s = 0.0  # time of the next look at the sweep; 0: at each step
         self._look_at = 0  # step at which the usual gap is taken again
@@ -128,8 +129,8 @@ class StepTuner:
                     self._lead = ref(stepped)
                 return
             self.steps += 1
-            if self._is_simulated and self._device is not None:
-                self._device.on_step(SIMULATED_SAMPLES)
+            if self._simulated is not None:
+                self._simulated.on_step(SIMULATED_SAMPLES)
             now_s = self._now_s()
             gap_s = now_s - self._last_s
             self._last_s = now_s
@@ -220,7 +221,7 @@ class StepTuner:
             else:
                 sweep.stop(Reading(None, now_s), self.steps, bare=True)
             return
-        if sweep.active and sweep.edge_due(now_s):
+        if sweep.edge_due(now_s):
             complete = sweep.pass_edge(sweep.pace.edge(must=True), self.steps)
             is_sure = bool(sweep.profiler.slow) or sweep.profiler.surely_best
             if complete and not is_sure:
@@ -261,18 +262,17 @@ class StepTuner:
             return
         if self.kind is None:
             self._open()
+        earlier = self._earlier
         if self._sweep is not None:  # of another model
             self._sweep.keep()
             self._known += self._sweep.measured
             self._unsent.extend(self._sweep.take_unsent())
-            figures = self._figures()
-            with self._changing:
-                self._earlier = figures
-                self.kind = kind
-                self.steps = 0
-                self._sweep = None
-        self.kind = kind
-        self.steps = 0
+            earlier = self._figures()
+        with self._changing:
+            self._earlier = earlier
+            self.kind = kind
+            self.steps = 0
+            self._sweep = None
         if self._limits is not None:
             self._gaps_s.clear()
             self._long_s = math.inf
@@ -281,6 +281,7 @@ class StepTuner:
             self._sweep = self._started(self._limits, kind)
         if self._device is not None and self._is_simulated:
             self._now_s = self._device.now_s
+            self._simulated = self._device
         self._last_s = self._now_s()
 
     def _started(self, limits: LimitControl, kind: int) -> Sweep:

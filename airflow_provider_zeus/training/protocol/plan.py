@@ -147,10 +147,10 @@ class Plan(HostSettings):
         size that has.
 
         :param ran: the attempt whose size was too large.
-        :param samples: None: it is not known how many there are, and the default runs.
+        :param samples: None or 0: it is not known how many there are, and the default runs.
         """
         fit = [self.job.default_batch_size]
-        if samples is not None:
+        if samples:
             fit = [size for size in self.job.batch_sizes if size <= samples]
         fit = [size for size in fit if size < ran.batch_size]
         if not fit or ran.phase is Phase.PINNED:
@@ -208,7 +208,7 @@ class Plan(HostSettings):
             # a ConfigMap's files are links
             text = read_plain(os.path.realpath(path), most_bytes).decode()
         except (OSError, ValueError) as error:
-            problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+            problem = f"cannot be read: {getattr(error, 'strerror', error)}"
             raise JobSpecError.of(
                 "plan", str(path)[:200], problem, "give the path of a plan"
             ) from error
