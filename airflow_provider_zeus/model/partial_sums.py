@@ -55,6 +55,7 @@ def joined(reports: Sequence[S], most_points: int = MAX_POINTS) -> S:
     samples.
     """
     *earlier, newest = reports
+    # Most attempts send one report: it stays as it is, to the last digit.
     if not earlier:
         return newest
     observation = None
@@ -80,6 +81,7 @@ def merged(old: Observation, new: Observation) -> Observation:
     heartbeats reported. A field with a reason becomes None. So does a number that is not finite, or
     negative if it cannot be. Long texts are cut: a report may come from any source.
     """
+    # Before anything is compared: a report may be of any length.
     new = truncated_observation(new)
     missing = dict(new.reasons)
     values: dict[str, Any] = {}
@@ -99,6 +101,7 @@ def merged(old: Observation, new: Observation) -> Observation:
             value = getattr(old, name)
         values[name] = value
     reasons = {**old.reasons, **missing}
+    # Once out of memory, a later report cannot take it back.
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
     values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
     return Observation(**values)
