@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "20"  # of learn(); checkpoints of another version are not read
+VERSION = "21"  # of learn(); checkpoints of another version are not read
 # newest recurrences that are told apart: later tries of them are no further ones
 RECURRENCES_KEPT = 100
 RATES_KEPT = 16  # hardware and code change: older rates say little

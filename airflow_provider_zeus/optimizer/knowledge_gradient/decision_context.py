@@ -198,14 +198,16 @@ class DecisionContext(NamedTuple):
     def totals(self, epoch_costs: Vector) -> tuple[float, float, float]:
         """Cost [J] of always the default so far, the estimated part of it, and the cost spent.
 
-        The part on slices on which the default did not run is estimated.
+        The part on slices on which the default did not run is estimated, misses of it included.
         """
         account = self.belief.epochs.account
         cost = by_size(self.all_sizes, epoch_costs)
-        total = self.belief.epochs.default_total()
-        one = cost[self.job.default_batch_size]
+        default = self.job.default_batch_size
+        misses = math.exp(by_size(self.all_sizes, self._log_miss_cost())[default])
+        estimated = misses * (self.belief.epochs.default_total() - account.default_epochs)
         spent = math.fsum(epochs * cost[b] for b, epochs in account.trained.items())
-        return total * one, (total - account.default_epochs) * one, spent
+        total = account.default_epochs + estimated
+        return total * cost[default], estimated * cost[default], spent
 
     def success(self) -> Vector:
         """Probability that a complete run of each size reaches its target."""
@@ -226,9 +228,8 @@ class DecisionContext(NamedTuple):
         log_factor = np.zeros(len(self.all_sizes))
         if self.misses is None:
             return log_factor
-        missed = {b for _, b, _ in self.belief.misses}
         for i, b in enumerate(self.all_sizes):
-            if b in missed and b in self.misses.own:
+            if b in self.misses.blamed:
                 own = min(self.misses.own[b], 1.0 - 1e-6)
                 epochs_of_miss = self.belief.max_epochs / math.exp(self.belief.gp.mean[i])
                 log_factor[i] = math.log1p(own / (1.0 - own) * max(epochs_of_miss, 1.0))
