@@ -198,16 +198,14 @@ class DecisionContext(NamedTuple):
     def totals(self, epoch_costs: Vector) -> tuple[float, float, float]:
         """Cost [J] of always the default so far, the estimated part of it, and the cost spent.
 
-        The part on slices on which the default did not run is estimated, misses of it included.
+        The part on slices on which the default did not run is estimated.
         """
         account = self.belief.epochs.account
         cost = by_size(self.all_sizes, epoch_costs)
-        default = self.job.default_batch_size
-        misses = math.exp(by_size(self.all_sizes, self._log_miss_cost())[default])
-        estimated = misses * (self.belief.epochs.default_total() - account.default_epochs)
+        total = self.belief.epochs.default_total()
+        one = cost[self.job.default_batch_size]
         spent = math.fsum(epochs * cost[b] for b, epochs in account.trained.items())
-        total = account.default_epochs + estimated
-        return total * cost[default], estimated * cost[default], spent
+        return total * one, (total - account.default_epochs) * one, spent
 
     def success(self) -> Vector:
         """Probability that a complete run of each size reaches its target."""
