@@ -226,8 +226,9 @@ class DecisionContext(NamedTuple):
         log_factor = np.zeros(len(self.all_sizes))
         if self.misses is None:
             return log_factor
+        missed = {b for _, b, _ in self.belief.misses}
         for i, b in enumerate(self.all_sizes):
-            if b in self.misses.blamed:
+            if b in missed and b in self.misses.own:
                 own = min(self.misses.own[b], 1.0 - 1e-6)
                 epochs_of_miss = self.belief.max_epochs / math.exp(self.belief.gp.mean[i])
                 log_factor[i] = math.log1p(own / (1.0 - own) * max(epochs_of_miss, 1.0))

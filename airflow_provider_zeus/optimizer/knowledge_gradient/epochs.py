@@ -44,6 +44,7 @@ START_WALK_SD = 0.2  # an earlier model helps more or less as the data move
 class Account(NamedTuple):
     """Epochs that were trained, and those that the default would have needed on the same slices."""
 
+    slices: int = 0
     trained: Mapping[int, float] = {}
     # of the default: on slices on which it ran, and before the last change of the data
     default_epochs: float = 0.0
@@ -53,27 +54,32 @@ class Account(NamedTuple):
     def after(self, item: Slice, default: int, max_epochs: float) -> Account:
         """The account with one more slice.
 
-        Each kept run there counts: the default would have run as often. A slice that no run reached
-        may be out of reach of every size, and counts for nothing.
+        Each kept run there counts: the default would have run as often.
+
+        If no size reached its target, the default would have taken as long to miss it. If it did
+        miss it, the slice counts for nothing.
         """
-        if item.missed:
+        of_default = [run for run in item.runs if run.batch_size == default]
+        if item.missed and any(run.missed(max_epochs) for run in of_default):
             return self
         trained = dict(self.trained)
         default_epochs = self.default_epochs
         others = dict(self.others)
-        of_default = [run for run in item.runs if run.batch_size == default]
-        own = [run.epochs for run in of_default if run.ended(max_epochs)]
         for run in item.runs:
             trained[run.batch_size] = trained.get(run.batch_size, 0.0) + run.epochs
-            if not run.reached:
-                continue
-            if run.batch_size == default:
-                default_epochs += run.epochs
-            elif own:
+        own = [run.epochs for run in of_default if run.ended(max_epochs)]
+        kept = [run for run in item.runs if run.reached]
+        if not kept:
+            # none if all were given up
+            kept = [run for run in item.runs if run.ended(max_epochs)][-1:]
+        for run in kept:
+            if own and run.batch_size != default:
                 default_epochs += own[0]
-            else:
+            elif run.reached and not own:
                 others[run.batch_size] = others.get(run.batch_size, 0.0) + run.epochs
-        return Account(trained, default_epochs, others)
+            else:
+                default_epochs += run.epochs
+        return Account(self.slices + len(kept), trained, default_epochs, others)
 
     def default_total(self, sizes: Sequence[int], mean: Vector, default: int) -> float:
         """Epochs of the default on all slices. Eq. KG-15 of docs/knowledge-gradient.md.

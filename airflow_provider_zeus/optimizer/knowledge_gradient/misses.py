@@ -32,7 +32,6 @@ class MissRates(NamedTuple):
 
     slices: float  # a slice that no size can do says nothing against any
     own: Mapping[int, float]
-    blamed: frozenset[int]  # sizes with more than the one miss that may be an accident
 
 
 def counted(slices: Iterable[Slice], max_epochs: float, since: int) -> dict[int, Counts]:
@@ -72,8 +71,7 @@ def miss_rates(counts: Mapping[int, Counts]) -> MissRates:
     weight = np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     own = {b: float(weight @ mean) for b, mean in means.items()}
-    blamed = frozenset(b for b, runs in counts.items() if runs.missed_alone or runs.missed > 1)
-    return MissRates(float(weight @ _RATES), own, blamed)
+    return MissRates(float(weight @ _RATES), own)
 
 
 def _log_likelihood(runs: Counts) -> Vector:

@@ -85,7 +85,7 @@ def after_change(state: State, doubt: Vector) -> State:
     return state._replace(cov=state.cov + doubt)
 
 
-def with_change(state: State, shape: Vector, parent: int, i: int, hazard: float = HAZARD) -> State:
+def with_change(state: State, shape: Vector, parent: int, i: int, hazard: float) -> State:
     """The state before slice i, with the hypothesis that the data have changed before it.
 
     The whole curve is in doubt then. Eqs. KG-11 and KG-12 of docs/knowledge-gradient.md.

@@ -29,13 +29,6 @@ def test_slices_that_nobody_reaches_blame_nobody() -> None:
     assert max(rates.own.values()) < 0.1
 
 
-def test_one_miss_blames_a_size_only_if_another_one_reached() -> None:
-    once = Counts(reached=1, missed=1)
-    often = Counts(reached=1, missed=2)
-    alone = Counts(reached=1, missed_alone=1)
-    assert rates_of(b32=once, b64=often, b128=alone).blamed == {64, 128}
-
-
 @pytest.mark.parametrize("runs", [1_000, 100_000])
 def test_the_weights_of_a_long_log_are_numbers(runs: int) -> None:
     """Each is far below the smallest number that a computer has: only their logarithms are not."""

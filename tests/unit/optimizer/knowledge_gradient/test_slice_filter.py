@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
+    HAZARD,
     KEPT,
     NOISE_SDS,
     initial,
@@ -155,7 +156,7 @@ def test_a_change_frees_the_level_and_the_shape() -> None:
     for _ in range(3):
         for i, epochs in enumerate((12.0, 10.0, 20.0)):
             state = observe(state, i, math.log(epochs))
-    changed = with_change(state, SHAPE, last_change(state, 9), 9)
+    changed = with_change(state, SHAPE, last_change(state, 9), 9, HAZARD)
     changed = those(changed, changed.since == 9)
     mean, cov, _ = mixed(observe(changed, 1, math.log(25.0)))
     assert math.exp(mean[1]) == pytest.approx(25.0, rel=0.1), "at the level of today"
@@ -234,21 +235,29 @@ def test_the_default_would_have_needed_what_the_slice_did_to_the_size_that_ran()
     assert hard.default_total() > easy.default_total() + 3.0
     known = after([(32, 10.0)], [(32, 12.0)], [(64, 50.0, False), (32, 11.0)])
     assert known.default_total() == pytest.approx(33.0), "it ran on each slice"
+    nobody = after([(32, 10.0)], [(64, 100.0, False)])
+    assert nobody.default_total() == pytest.approx(110.0), (
+        "what no size reaches costs the default max_epochs"
+    )
 
 
-def test_a_slice_that_no_run_reached_counts_for_nothing() -> None:
-    """It may be out of reach of every size, and then nothing of ours could have saved anything."""
+def test_a_slice_that_the_default_missed_counts_for_nothing() -> None:
+    """Nothing of ours could have saved anything there."""
     usual = after([(32, 10.0)], [(64, 12.0)])
-    for missed in ([(64, 100.0, False)], [(64, 30.0, False), (32, 100.0, False)]):
-        assert after([(32, 10.0)], [(64, 12.0)], missed).account == usual.account
+    hopeless = after([(32, 10.0)], [(64, 12.0)], [(64, 30.0, False), (32, 100.0, False)])
+    assert hopeless.account == usual.account
+
+
+def test_where_loops_are_left_below_the_target_the_default_would_have_been_left_too() -> None:
     left = Slice.of("2", (SliceRun(2, 64, 25.0, False, 100.0),), 100.0)
     first = Slice.of("1", (SliceRun(1, 32, 10.0, True),), 100.0)
     model = EpochsModel(SIZES, 32, 100.0, [first, left])
-    assert (model.default_total(), model.account.trained) == (10.0, {32: 10.0})
+    assert model.default_total() == pytest.approx(35.0)
+    assert (model.account.slices, model.account.trained) == (2, {32: 10.0, 64: 25.0})
 
 
 def test_one_unlucky_first_run_is_not_believed() -> None:
-    """Nor one lucky one. A later run that differs as much is believed no more than before."""
+    """Nor a lucky one. A later run that differs as much is an accident, too."""
     for first in (40.0, 2.5):
         model = after([(32, first)], *[[(32, 10.0)]] * 3)
         assert math.exp(model.gp.mean[SIZES.index(32)]) == pytest.approx(10.0, rel=0.1)
@@ -262,11 +271,15 @@ def test_each_kept_run_on_a_slice_counts_as_a_run_of_the_default() -> None:
     again = after(
         [(32, 10.0)], [(32, 12.0), (32, 11.0)], [(64, 5.0, False), (64, 10.0), (64, 10.0)]
     ).account
-    assert (again.default_epochs, again.others) == (33.0, {64: 20.0})
+    assert (again.slices, again.default_epochs, again.others) == (5, 33.0, {64: 20.0})
     known = after([(32, 10.0), (64, 8.0), (64, 8.0)]).account
-    assert (known.default_epochs, known.trained) == (30.0, {32: 10.0, 64: 16.0})
+    assert (known.slices, known.default_epochs, known.trained) == (3, 30.0, {32: 10.0, 64: 16.0})
     given_up = after([(32, 10.0)], [(64, 5.0, False)]).account
-    assert (given_up.default_epochs, given_up.trained) == (10.0, {32: 10.0, 64: 5.0})
+    assert (given_up.slices, given_up.default_epochs, given_up.trained) == (
+        1,
+        10.0,
+        {32: 10.0, 64: 5.0},
+    )
 
 
 def test_older_slices_are_not_folded_again() -> None:
