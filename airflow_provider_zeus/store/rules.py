@@ -208,10 +208,11 @@ def following(previous: Trial, batch_size: int | None = None) -> PlannedAttempt:
     return others[-1]
 
 
-def another_row(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
+def another_row(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
     """An open row of the same decision, which begins now and has measured nothing."""
     return replace(
         trial,
+        key=key,
         number=number,
         state=State.RUNNING,
         reason=None,
@@ -230,6 +231,20 @@ def same_attempt(one: Trial, other: Trial) -> bool:
     return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)
 
 
+def row_of_attempt(trial: Trial, rows: Iterable[Trial], start_id: str | None) -> Trial | None:
+    """The row that a trial has among those of its task instance; None: it has none.
+
+    The call came twice, or its answer was lost. Another start may have taken its key.
+    """
+    for row in rows:
+        may_be_its = row.key == trial.key
+        if row.key.attempt > trial.key.attempt:
+            may_be_its = row.observation.start_id in (None, start_id)
+        if may_be_its and same_attempt(row, trial):
+            return row
+    return None
+
+
 def renewed(trial: Trial, now: float, lease_s: float) -> Trial:
     """The trial with a renewed lease. A shorter lease never shortens a longer one."""
     until, length_s = lease_after(trial.lease_until, trial.lease_s, now, lease_s)
@@ -243,20 +258,61 @@ def lease_after(until: float, length_s: float, now: float, lease_s: float) -> tu
     return max(min(until, now + length_s), now + lease_s), max(length_s, lease_s)
 
 
-def with_figures(trial: Trial, news: Observation, seq: int) -> Trial:
+def lapsed(trial: Trial) -> bool:
+    """Whether a trial was closed because its lease expired."""
+    return trial.state is State.ABANDONED and trial.reason == LEASE_EXPIRED
+
+
+def after_heartbeat(
+    trial: Trial,
+    observation: Observation,
+    others: Iterable[Trial],
+    *,
+    now: float,
+    seq: int,
+    lease_s: float,
+) -> Trial:
+    """The trial after a heartbeat; the same object when nothing changes.
+
+    A trial that was closed because its lease expired is reopened, unless a later try or start of
+    its task exists. A trial that was taken over, or closed by hand, gets only its figures. A trial
+    that ended does not change.
+
+    :param observation: with the figures of the heartbeat.
+    :param others: as :func:`taken_over` reads them, of a trial whose lease expired.
+    """
+    if lapsed(trial):
+        why = taken_over(trial, others)
+        if why is None:
+            trial = replace(trial, state=State.RUNNING, reason=None, told_seq=seq, closed_at=None)
+        else:
+            trial = replace(trial, reason=why)
+    if trial.state is State.RUNNING:
+        return replace(renewed(trial, now, lease_s), observation=observation)
+    if trial.state is State.ABANDONED:
+        return with_figures(trial, observation, seq)
+    return trial
+
+
+def with_figures(trial: Trial, observation: Observation, seq: int) -> Trial:
     """A closed trial with the figures that its run still reports; the same object when nothing
     changes.
     """
-    observation = merged(trial.observation, news)
     if observation == trial.observation:
         return trial
     return replace(trial, observation=observation, told_seq=seq)
 
 
 def closed(
-    trial: Trial, state: State, news: Observation, reason: str | None, *, now: float, seq: int
+    trial: Trial,
+    state: State,
+    observation: Observation,
+    reason: str | None,
+    *,
+    now: float,
+    seq: int,
 ) -> Trial:
-    """The closed trial; the same object when nothing changes.
+    """The closed trial; the same object when nothing changes. ``observation``: after the report.
 
     ``running`` becomes ``state``. ``abandoned`` becomes its true state; without a new reason it
     keeps the one that says it was taken over. A trial that a person closed gets its figures and
@@ -269,7 +325,7 @@ def closed(
             "sums"
         )
     if trial.state is State.ABANDONED and str(trial.reason).startswith(BY_HAND):
-        return with_figures(trial, news, seq)
+        return with_figures(trial, observation, seq)
     # An abandoned trial may still get its true end: it was paid for.
     ends = {State.RUNNING, State.ABANDONED} - {state}
     if trial.state not in ends:
@@ -284,16 +340,26 @@ def closed(
         reason=reason,
         told_seq=seq,
         closed_at=max(now, trial.opened_at),
-        observation=merged(trial.observation, news),
+        observation=observation,
     )
 
 
-def another_start(held: Observation, news: Observation) -> bool:
-    """Whether an observation comes from another start of the plan than the stored one."""
+def another_start(held: Observation, start_id: str | None) -> bool:
+    """Whether a start of the plan is another one than that of the stored observation."""
     # An older version wrote no id: nothing tells two starts apart then.
-    if held.start_id is None or news.start_id is None:
-        return False
-    return held.start_id != news.start_id
+    return None not in (held.start_id, start_id) and held.start_id != start_id
+
+
+def row_of_start(held: Trial, rows: Iterable[Trial], start_id: str | None) -> Trial | None:
+    """The row of a start: ``held``, or if that is another start's the one of ``rows`` that runs the
+    same attempt; None if it has none yet.
+    """
+    if not another_start(held.observation, start_id):
+        return held
+    for row in rows:
+        if row.observation.start_id == start_id and row.planned == held.planned:
+            return row
+    return None
 
 
 def finite(report: Report) -> Report:

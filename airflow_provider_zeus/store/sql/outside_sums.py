@@ -130,7 +130,8 @@ def _countable(value: float | None) -> float | None:
 
 def add(connection: sa.Connection, trial: Trial, before: Trial | None = None) -> None:
     """Count a trial. ``before``: as it was counted until now; None: not yet."""
-    rows = _rows(trial.job_id, day_of(trial))
+    day = day_of(trial)
+    rows = _rows(trial.job_id, day)
     if before is not None:
         # One statement takes the old figures out and puts the new ones in, so a crash counts
         # neither twice.

@@ -145,7 +145,7 @@ class VariableStore(Store):
         if beat is None or beat.attempt != key.attempt:
             return super().heartbeat(key, report, lease_s=lease_s)
         observation = beat.report.observation
-        if rules.another_start(observation, report.observation):
+        if rules.another_start(observation, report.observation.start_id):
             return super().heartbeat(key, report, lease_s=lease_s)
         news = finite(resolved(observation, report))
         now = time.time() if self._clock is None else self._clock()
