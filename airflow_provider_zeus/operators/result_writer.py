@@ -91,7 +91,8 @@ class ResultWriter:
         attempt = line.attempt or self._first.key.attempt
         store = self._open(at_once=line.kind == "end")
         try:
-            lost = self._send(store, self._row_of(store, attempt, line), line)
+            key = self._row_of(store, attempt, line)
+            lost = self._send(store, key, line)
         except UnknownTrialError:  # the log was replaced: the row is written again
             log.warning(
                 "Zeus: the run log no longer has attempt %s; it is written there again.",
@@ -164,16 +165,15 @@ class ResultWriter:
         or drops it. The store compares sums, so news is never sent with the sums of the heartbeat
         before.
         """
-        if line.kind == "end":
-            state = line.state or State.FAILED
-            trial = store.tell(key, state, self.report(line), reason=line.reason)
-            return trial.reason if lost_to(trial.reason) else None
-        if line.kind == "attempt":  # the row says from its beginning that a training began
-            return store.heartbeat(key, Report(observation=begun(line)), lease_s=self._lease_s)
-        if line.kind != "beat":
-            return None
         start = line.start_attempt
         report = self.report(line)
+        if line.kind == "attempt":  # the row says from its beginning that a training began
+            return store.heartbeat(key, Report(observation=begun(line)), lease_s=self._lease_s)
+        if line.kind == "end":
+            trial = store.tell(key, line.state or State.FAILED, report, reason=line.reason)
+            return trial.reason if lost_to(trial.reason) else None
+        if line.kind != "beat":
+            return None
         own = replace(report, unsure=())
         unsent = _Unsent()  # after this heartbeat
         # the store tells a repeated heartbeat by its sums, and would drop the news with it

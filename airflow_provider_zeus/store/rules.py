@@ -152,8 +152,8 @@ def opened(
     job: ZeusJob,
     decision: Decision,
     *,
+    key: TrialKey,
     number: int,
-    attempt: int,
     seq: int,
     now: float,
 ) -> Trial:
@@ -163,7 +163,7 @@ def opened(
     return Trial(
         job_id=request.job_id,
         number=number,
-        key=TrialKey(request.ti_id, attempt),
+        key=key,
         origin=request.origin,
         spec=job.to_dict(),
         decision=decision,
@@ -378,7 +378,8 @@ def finite(report: Report) -> Report:
 
 
 def resolved(held: Observation, report: Report) -> Report:
-    """The report with the samples and points of the unsure heartbeats that were not stored.
+    """The report with the samples and points of the unsure heartbeats that were not stored, as
+    :func:`finite` leaves them.
 
     A heartbeat is stored completely or not at all, and each one has larger sums than the one
     before. So the newest unsure heartbeat whose sums are in ``held`` is the last one that was
@@ -390,7 +391,7 @@ def resolved(held: Observation, report: Report) -> Report:
         if merged(held, beat.observation) == held:
             break
         lost.insert(0, beat)
-    return replace(joined((*lost, report)), unsure=())
+    return finite(replace(joined((*lost, report)), unsure=()))
 
 
 def usable(s: ProfileSample) -> bool:

@@ -75,8 +75,8 @@ class JobLog:
         else:
             trials.update(self.connection, trial)
             # It was closed, or opened again: the policy learns something else from it.
-            if trial.told_seq is not None and trial.told_seq != before.told_seq:
-                self.seq = trial.told_seq
+            if trial.told_seq != before.told_seq:
+                self.seq += 1
                 checkpoints.forget_checkpoints(self.connection, trial)
         if trial.is_outside:
             outside_sums.add(self.connection, trial, before)
@@ -139,10 +139,10 @@ def ask(
             lineage=lineage,
             recurrence=request.origin.recurrence(request.ti_id),
         )
-        attempt = trials.next_attempt(log.connection, request.ti_id)
+        key = trials.next_key(log.connection, request.ti_id)
         decision = replace(decision, settings=read_now)
         trial = rules.opened(
-            request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now
+            request, job, decision, key=key, number=number, seq=log.seq, now=log.now
         )
         trial = log.write(replace(trial, lineage=lineage))
     indexes = trials.map_indexes(log.connection, log.job_id, request.origin)
@@ -218,7 +218,7 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
         return log.write(rules.renewed(trial, log.now, lease_s), trial)
     # Two starts drew energy twice: each needs a row of its own.
     abandon(log, trial, rules.REDELIVERED)
-    key = TrialKey(trial.key.ti_id, trials.next_attempt(log.connection, trial.key.ti_id))
+    key = trials.next_key(log.connection, trial.key.ti_id)
     again = rules.another_row(trial, key, number=log.newest + 1, now=log.now, lease_s=lease_s)
     return log.write(again)
 
@@ -287,12 +287,11 @@ def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> T
     if isinstance(present, Unreadable):  # its run writes it again
         trials.delete(log.connection, trial.key)
     if isinstance(present, Trial):
-        ti_id = trial.key.ti_id
-        rows = trials.of_task_instance(log.connection, ti_id)
+        rows = trials.of_task_instance(log.connection, trial.key.ti_id)
         own = rules.row_of_attempt(trial, rows, start_id)
         if own is not None:
             return own
-        trial = replace(trial, key=TrialKey(ti_id, trials.next_attempt(log.connection, ti_id)))
+        trial = replace(trial, key=trials.next_key(log.connection, trial.key.ti_id))
     return log.write(trial)
 
 
@@ -319,7 +318,7 @@ def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
     own = rules.row_of_start(held, rows.values(), start_id)
     if own is not None:
         return own
-    another = TrialKey(key.ti_id, trials.next_attempt(log.connection, key.ti_id))
+    another = trials.next_key(log.connection, key.ti_id)
     again = rules.another_row(
         held, another, number=log.newest + 1, now=log.now, lease_s=held.lease_s
     )

@@ -22,7 +22,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, JobProfile, Report
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
-from airflow_provider_zeus.store.rules import finite, usable, version_of
+from airflow_provider_zeus.store.rules import usable, version_of
 from airflow_provider_zeus.store.sql import schema
 
 MOST_DEVICES = 50  # models, counts and energy sources, of which a version of a job has profiles
@@ -136,7 +136,6 @@ def add(connection: sa.Connection, trial: Trial, report: Report) -> None:
     """Write the measurements of a report: its power points, and its samples to the profile of the
     trial's device.
     """
-    report = finite(report)
     device = trial.observation.where
     if device is not None:
         add_profile(connection, trial.job_id, device, version_of(trial.spec), report.profile)

@@ -9,7 +9,7 @@ it was opened itself, a retry, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.model.wire import LATEST_S, MOST_NUMBER, encode
+from airflow_provider_zeus.model.wire import LATEST_S, MOST_NUMBER
 from airflow_provider_zeus.store.base import DaySum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
@@ -142,7 +142,7 @@ def add(connection: sa.Connection, trial: Trial, before: Trial | None = None) ->
 def _rows(job_id: str, day: DaySum) -> list[dict[str, Any]]:
     """The parts of a day in the sum of its task, and in that of its DAG and month."""
     month_s = _month_begin_s(day.begin_s)
-    of_task: dict[str, Any] = encode(day) | {"job_id": job_id}
+    of_task = asdict(day) | {"job_id": job_id}
     return [of_task, of_task | {"job_id": ALL_TASKS, "begin_s": int(month_s)}]
 
 
@@ -276,7 +276,7 @@ def take_in(connection: sa.Connection, job_id: str, days: Iterable[DaySum]) -> s
     for day in days:
         key = (day.dag_id, day.begin_s)
         # A day that is here was counted from rows, which the other log may have had too.
-        if key not in present and _can_be(encode(day)):
+        if key not in present and _can_be(asdict(day)):
             connection.execute(_ADD, _rows(job_id, day))
             new.add(key)
     return new

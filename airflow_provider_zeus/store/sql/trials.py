@@ -271,9 +271,9 @@ def of_start(connection: sa.Connection, key: TrialKey, start_id: str | None) -> 
     return only_trials(_found(connection.execute(_OF_START, values)))
 
 
-def next_attempt(connection: sa.Connection, ti_id: str) -> int:
-    """The number after the highest attempt of one try of a task, of damaged rows too."""
-    return 1 + (connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0)
+def next_key(connection: sa.Connection, ti_id: str) -> TrialKey:
+    """The key after the highest attempt of one try of a task, of damaged rows too."""
+    return TrialKey(ti_id, 1 + (connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0))
 
 
 def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:

@@ -37,7 +37,6 @@ from airflow_provider_zeus.store.base import (
 )
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
-from airflow_provider_zeus.store.rules import finite, resolved
 from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import measurements, moving, outside_sums, pages, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
@@ -140,16 +139,14 @@ class VariableStore(Store):
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
         """Renew the lease and write partial sums, to a Variable of the open trial's own."""
-        beat = self._beat(self._port.get(_beat_key(key.ti_id)))
-        # else it is closed, or the beat belongs to another attempt
-        if beat is None or beat.attempt != key.attempt:
-            return super().heartbeat(key, report, lease_s=lease_s)
-        observation = beat.report.observation
-        if rules.another_start(observation, report.observation.start_id):
-            return super().heartbeat(key, report, lease_s=lease_s)
-        news = finite(resolved(observation, report))
+        name = _beat_key(key.ti_id)
+        beat = Beat.read(self._port.get(name))
         now = time.time() if self._clock is None else self._clock()
-        self._write(_beat_key(key.ti_id), beat.with_news(news, now, lease_s).to_json())
+        later = beat.with_heartbeat(key, report, now, lease_s) if beat else None
+        # it is closed, or the beat belongs to another attempt or start
+        if later is None:
+            return super().heartbeat(key, report, lease_s=lease_s)
+        self._write(name, later.to_json())
         return None
 
     def tell(
@@ -301,7 +298,7 @@ class VariableStore(Store):
 
     def _job_of(self, key: TrialKey) -> list[str]:
         """The job of a trial; none if no log has it."""
-        beat = self._beat(self._port.get(_beat_key(key.ti_id)))
+        beat = Beat.read(self._port.get(_beat_key(key.ti_id)))
         if beat:
             return [beat.job_id]
         damaged = None
@@ -336,11 +333,11 @@ class VariableStore(Store):
                 # One read of a Variable for all open trials of a task instance: each is a request
                 # to the API.
                 loaded.beats[name] = self._port.get(name)
-            beat = self._beat(loaded.beats[name])
+            beat = Beat.read(loaded.beats[name])
             if beat and beat.attempt == trial.key.attempt:
                 trial = beat.on(trial)
                 sql_trials.update(connection, trial)
-                measurements.add(connection, trial, beat.report)
+                measurements.add(connection, trial, rules.finite(beat.report))
         return loaded
 
     def _save(self, connection: sa.Connection, loaded: dict[str, _Loaded]) -> None:
@@ -385,18 +382,6 @@ class VariableStore(Store):
         for name, old_text in before.items():
             if old_text is not None and name not in beats:
                 self._port.delete(name)
-
-    def _beat(self, text: str | None) -> Beat | None:
-        """The beat of a task instance; None if it is damaged: the next heartbeat rewrites it."""
-        try:
-            if text is None:
-                return None
-            return Beat.from_json(text)
-        except DAMAGE as error:
-            log.warning(
-                "A Variable zeus-beat:... does not hold what this version writes (%s).", error
-            )
-            return None
 
     def _names(self) -> list[str]:
         return sorted(_read(JOBS, self._port.get(JOBS), _job_names) or [])
