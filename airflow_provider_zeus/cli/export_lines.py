@@ -18,7 +18,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.event import Event
 from airflow_provider_zeus.model.job import job_fields
 from airflow_provider_zeus.model.job_checks import fits_index
-from airflow_provider_zeus.model.partial_sums import merged
+from airflow_provider_zeus.model.partial_sums import Report, finite, merged
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, MOST_TEXT, truncated
 from airflow_provider_zeus.model.trial import (
     Observation,
@@ -29,7 +29,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.trial_fields import FIELDS, flat
 from airflow_provider_zeus.model.wire import MOST_NUMBER, decode, encode, refuse_constant
-from airflow_provider_zeus.store.base import HistoryPart, JobHead, JobProfile, Report, RunTrials
+from airflow_provider_zeus.store.base import HistoryPart, JobHead, JobProfile, RunTrials
 from airflow_provider_zeus.store.rows import (
     DAMAGE,
     is_known,
@@ -37,7 +37,6 @@ from airflow_provider_zeus.store.rows import (
     points_to_lists,
     trial_from_dict,
 )
-from airflow_provider_zeus.store.rules import finite
 
 FORMAT = 1
 MOST_LINE = 4 * 1024 * 1024  # bytes: of a few trials with every text as long as it may be

@@ -7,7 +7,7 @@ and ``Observation.reasons`` says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -218,36 +218,6 @@ class ProfileSample:
     def is_mark(self) -> bool:
         """Whether this is a mark (:meth:`mark`)."""
         return self.limit_w == 0 and self.samples == 0
-
-
-def since_mark(samples: Iterable[ProfileSample]) -> list[ProfileSample]:
-    """The samples after the last mark of their batch size, grouped by batch size, without marks."""
-    valid: dict[int, list[ProfileSample]] = {}
-    for sample in samples:
-        if sample.is_mark:
-            valid.pop(sample.batch_size, None)
-        else:
-            valid.setdefault(sample.batch_size, []).append(sample)
-    return [sample for of_size in valid.values() for sample in of_size]
-
-
-def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
-    """One sample per (batch size, limit), in that order, summed over those of
-    :func:`since_mark`.
-    """
-    sums: dict[tuple[int, float], ProfileSample] = {}
-    for new in since_mark(samples):
-        key = new.batch_size, new.limit_w
-        old = sums.get(key)
-        sums[key] = new if old is None else old.plus(new)
-    return tuple(sums[key] for key in sorted(sums))
-
-
-def summed_with_marks(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
-    """The same sums, after the marks: a mark voids samples that were sent earlier."""
-    samples = list(samples)
-    marks = {s.batch_size: s for s in samples if s.is_mark}
-    return (*marks.values(), *summed(samples))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

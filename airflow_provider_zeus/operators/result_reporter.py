@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
+from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.run_numbers import TryNumbers
-from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.result_writer import (
     ResultWriter,

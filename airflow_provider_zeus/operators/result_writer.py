@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.trial import (
     Observation,
@@ -24,7 +25,6 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
     fitting,
 )
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from airflow_provider_zeus.model.cost import HALF_WIDTH, TICK_S, Weights, best_limit
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, summed
+from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
 from airflow_provider_zeus.units import energy_text
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_provider_zeus.model.partial_sums import merged
+from airflow_provider_zeus.model.partial_sums import Report, merged, resolved
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.service import JobLog, abandon, trial_of_start
 from airflow_provider_zeus.store.sql import measurements, trials
 
@@ -23,7 +22,7 @@ def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str
             if is_earlier and other.state is State.RUNNING:
                 abandon(log, other, rules.REDELIVERED)
     others = _beside(log, before) if rules.lapsed(before) else []
-    news = rules.resolved(before.observation, report)
+    news = resolved(before.observation, report)
     trial = rules.after_heartbeat(
         before,
         merged(before.observation, news.observation),

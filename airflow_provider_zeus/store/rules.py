@@ -1,4 +1,4 @@
-"""How a trial changes, and which parts of a report are stored: the same for each store.
+"""How a trial changes: the same for each store.
 
 Pure functions, no I/O.
 
@@ -14,31 +14,23 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.partial_sums import joined, merged
-from airflow_provider_zeus.model.size_bounds import (
-    MOST_SAMPLES,
-    bounded_points,
-    truncated,
-)
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
     Origin,
     PlannedAttempt,
-    ProfileSample,
     State,
     Trial,
     TrialKey,
     fitting,
 )
-from airflow_provider_zeus.model.wire import Figure
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.base import AskRequest
 
 LEASE_EXPIRED = "lease expired"
 REDELIVERED = "redelivered: another start of the task took its place"
 SUPERSEDED = "superseded by try"
 BY_HAND = "closed by hand"
-_SAMPLE = Figure(low=0)
 
 
 def version_of(spec: Mapping[str, Any]) -> str:
@@ -360,51 +352,3 @@ def row_of_start(held: Trial, rows: Iterable[Trial], start_id: str | None) -> Tr
         if row.observation.start_id == start_id and row.planned == held.planned:
             return row
     return None
-
-
-def finite(report: Report) -> Report:
-    """The report without samples and points that have a value that nothing measures; power or limit
-    may be None.
-
-    At most the newest 1000 samples and 500 points remain.
-    """
-    samples = [sample for sample in report.profile if usable(sample)]
-    points = [
-        replace(point, power_w=_measured(point.power_w), limit_w=_measured(point.limit_w))
-        for point in report.points
-        if not _SAMPLE.problem(point.t_s)
-    ]
-    return replace(report, profile=tuple(samples[-MOST_SAMPLES:]), points=bounded_points(points))
-
-
-def resolved(held: Observation, report: Report) -> Report:
-    """The report with the samples and points of the unsure heartbeats that were not stored, as
-    :func:`finite` leaves them.
-
-    A heartbeat is stored completely or not at all, and each one has larger sums than the one
-    before. So the newest unsure heartbeat whose sums are in ``held`` is the last one that was
-    stored.
-    """
-    lost: list[Report] = []
-    # From the newest on: the first one that is stored tells that all before it are.
-    for beat in reversed(report.unsure):
-        if merged(held, beat.observation) == held:
-            break
-        lost.insert(0, beat)
-    return finite(replace(joined((*lost, report)), unsure=()))
-
-
-def usable(s: ProfileSample) -> bool:
-    """Whether all values of a profile sample can have been measured."""
-    figures = (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps, s.sm_clock_mhz)
-    if any(map(_SAMPLE.problem, figures)):
-        return False
-    if s.capped is not None and not 0 <= s.capped <= 1:
-        return False
-    return 0 < s.batch_size <= _SAMPLE.high
-
-
-def _measured(value: float | None) -> float | None:
-    if _SAMPLE.problem(value):
-        return None
-    return value

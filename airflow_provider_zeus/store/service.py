@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.partial_sums import merged
+from airflow_provider_zeus.model.partial_sums import Report, merged, resolved
 from airflow_provider_zeus.model.trial import (
     Lineage,
     Origin,
@@ -33,7 +33,6 @@ from airflow_provider_zeus.store.base import (
     HistoryPart,
     JobHead,
     JobProfile,
-    Report,
     TakenIn,
     Unreadable,
 )
@@ -298,7 +297,7 @@ def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> T
 def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
     """Close a trial. Idempotent."""
     before = trial_of_start(log, key, report)
-    news = rules.resolved(before.observation, report)
+    news = resolved(before.observation, report)
     observation = merged(before.observation, report.observation)
     trial = rules.closed(before, state, observation, reason, now=log.now, seq=log.seq + 1)
     if trial is before:

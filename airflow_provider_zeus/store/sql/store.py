@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.event import Event, Held, Looked
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import (
     Phase,
@@ -31,7 +32,6 @@ from airflow_provider_zeus.store.base import (
     AskAnswer,
     AskRequest,
     HistoryPart,
-    Report,
     RunTrials,
     TakenIn,
     Unreadable,

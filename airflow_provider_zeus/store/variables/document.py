@@ -9,11 +9,10 @@ from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.partial_sums import joined, merged
+from airflow_provider_zeus.model.partial_sums import Report, joined, merged, resolved
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse, without_none
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rows import DAMAGE, trial_to_dict
 
 SCHEMA = 2
@@ -86,7 +85,7 @@ class Beat:
         if self.attempt != key.attempt or is_another_start:
             return None
         until, length_s = rules.lease_after(self.lease_until, self.lease_s, now, lease_s)
-        news = rules.resolved(held, report)
+        news = resolved(held, report)
         sums = joined((self.report, news), most_points=KEPT_POINTS)
         return replace(self, lease_until=until, lease_s=length_s, report=sums)
 

@@ -22,19 +22,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import Report, finite
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import LATEST_S
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import (
-    AskAnswer,
-    AskRequest,
-    HistoryPart,
-    Report,
-    RunTrials,
-    TakenIn,
-)
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, RunTrials, TakenIn
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.service import JobLog
@@ -337,7 +331,7 @@ class VariableStore(Store):
             if beat and beat.attempt == trial.key.attempt:
                 trial = beat.on(trial)
                 sql_trials.update(connection, trial)
-                measurements.add(connection, trial, rules.finite(beat.report))
+                measurements.add(connection, trial, finite(beat.report))
         return loaded
 
     def _save(self, connection: sa.Connection, loaded: dict[str, _Loaded]) -> None:

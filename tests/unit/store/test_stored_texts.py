@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     Decision,
     Lineage,
@@ -25,7 +26,6 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.model.wire import decode, encode
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import PendingResult
 from airflow_provider_zeus.store.rows import (
     from_row,
