@@ -32,7 +32,7 @@ def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str
         lease_s=lease_s,
     )
     if trial is not before:
-        log.write(trial, before, news)
+        log.put(trial, before, news)
     elif trial.state is State.ABANDONED:
         measurements.add(log.connection, trial, news)
     return trial.reason if trial.state is State.ABANDONED else None

@@ -200,11 +200,10 @@ def following(previous: Trial, batch_size: int | None = None) -> PlannedAttempt:
     return others[-1]
 
 
-def another_row(trial: Trial, key: TrialKey, *, number: int, now: float, lease_s: float) -> Trial:
+def another_row(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
     """An open row of the same decision, which begins now and has measured nothing."""
     return replace(
         trial,
-        key=key,
         number=number,
         state=State.RUNNING,
         reason=None,

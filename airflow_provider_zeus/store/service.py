@@ -63,20 +63,29 @@ class JobLog:
         """Trials whose row says ``running``, in order of number."""
         return trials.open_trials(self.connection, self.job_id)
 
-    def write(self, trial: Trial, before: Trial | None = None, news: Report | None = None) -> Trial:
-        """Write a row, what it adds to the sums, and the measurements of a report; return it.
+    def add(self, trial: Trial, *, is_taken: bool = False) -> Trial:
+        """Write a new row, and return it.
 
-        :param before: the row as it stands in the log; None: it is new.
+        :param is_taken: another row has its key, so it gets the next one of its task instance.
         """
-        if before is None:
-            trials.insert(self.connection, trial)
-            self.newest = trial.number
-        else:
-            trials.update(self.connection, trial)
-            # It was closed, or opened again: the policy learns something else from it.
-            if trial.told_seq != before.told_seq:
-                self.seq += 1
-                checkpoints.forget_checkpoints(self.connection, trial)
+        if is_taken:
+            trial = replace(trial, key=trials.next_key(self.connection, trial.key.ti_id))
+        trials.insert(self.connection, trial)
+        self.newest = trial.number
+        if trial.is_outside:
+            outside_sums.add(self.connection, trial)
+        return trial
+
+    def put(self, trial: Trial, before: Trial, news: Report | None = None) -> Trial:
+        """Write an existing row with the measurements of a report, and return it.
+
+        ``before``: as the log has it.
+        """
+        trials.update(self.connection, trial)
+        # It was closed, or opened again: the policy learns something else from it.
+        if trial.told_seq != before.told_seq:
+            self.seq += 1
+            checkpoints.forget_checkpoints(self.connection, trial)
         if trial.is_outside:
             outside_sums.add(self.connection, trial, before)
         if news is not None:
@@ -143,7 +152,7 @@ def ask(
         trial = rules.opened(
             request, job, decision, key=key, number=number, seq=log.seq, now=log.now
         )
-        trial = log.write(replace(trial, lineage=lineage))
+        trial = log.add(replace(trial, lineage=lineage))
     indexes = trials.map_indexes(log.connection, log.job_id, request.origin)
     return AskAnswer(
         trial=trial,
@@ -214,17 +223,16 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     that trial.
     """
     if trial.observation.start_id is None:
-        return log.write(rules.renewed(trial, log.now, lease_s), trial)
+        return log.put(rules.renewed(trial, log.now, lease_s), trial)
     # Two starts drew energy twice: each needs a row of its own.
     abandon(log, trial, rules.REDELIVERED)
-    key = trials.next_key(log.connection, trial.key.ti_id)
-    again = rules.another_row(trial, key, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    return log.write(again)
+    again = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    return log.add(again, is_taken=True)
 
 
 def abandon(log: JobLog, trial: Trial, reason: str) -> Trial:
     """Close an open trial without a result."""
-    return log.write(rules.abandon(trial, reason, log.now, log.seq + 1), trial)
+    return log.put(rules.abandon(trial, reason, log.now, log.seq + 1), trial)
 
 
 def close_trial(log: JobLog, job_id: str, number: int, by: str) -> Trial:
@@ -253,8 +261,8 @@ def begin(
     before = log.find(previous)
     if before is None:
         raise UnknownTrialError.of(previous.ti_id, previous.attempt)
-    trial = rules.another_row(before, key, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    trial = replace(trial, planned=rules.following(before, batch_size))
+    trial = rules.another_row(before, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    trial = replace(trial, key=key, planned=rules.following(before, batch_size))
     return _found_or_added(log, trial)
 
 
@@ -271,7 +279,7 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
         is_unused = lost.observation.start_id is None
         if is_unused and lost.state is State.RUNNING:
             abandon(log, lost, "its answer was lost: the run trained at the default batch size")
-    row = rules.another_row(trial, trial.key, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    row = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
     # its decision knew no other trial
     row = replace(row, asked_after_seq=0, opened_at=trial.opened_at or log.now)
     return _found_or_added(log, row, start_id)
@@ -285,13 +293,13 @@ def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> T
     present = trials.find(log.connection, trial.key)
     if isinstance(present, Unreadable):  # its run writes it again
         trials.delete(log.connection, trial.key)
-    if isinstance(present, Trial):
+    is_taken = isinstance(present, Trial)
+    if is_taken:
         rows = trials.of_task_instance(log.connection, trial.key.ti_id)
         own = rules.row_of_attempt(trial, rows, start_id)
         if own is not None:
             return own
-        trial = replace(trial, key=trials.next_key(log.connection, trial.key.ti_id))
-    return log.write(trial)
+    return log.add(trial, is_taken=is_taken)
 
 
 def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
@@ -302,7 +310,7 @@ def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str |
     trial = rules.closed(before, state, observation, reason, now=log.now, seq=log.seq + 1)
     if trial is before:
         return trial
-    return log.write(trial, before, news)
+    return log.put(trial, before, news)
 
 
 def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
@@ -317,11 +325,8 @@ def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
     own = rules.row_of_start(held, rows.values(), start_id)
     if own is not None:
         return own
-    another = trials.next_key(log.connection, key.ti_id)
-    again = rules.another_row(
-        held, another, number=log.newest + 1, now=log.now, lease_s=held.lease_s
-    )
-    return log.write(again)
+    again = rules.another_row(held, number=log.newest + 1, now=log.now, lease_s=held.lease_s)
+    return log.add(again, is_taken=True)
 
 
 def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> TakenIn:
