@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +42,9 @@ class _Unsent:
     certainly not stored.
     """
 
-    unsure: tuple[Report, ...] = ()
-    profile: tuple[ProfileSample, ...] = ()
-    points: tuple[PowerPoint, ...] = ()
+    unsure: Sequence[Report] = ()
+    profile: Sequence[ProfileSample] = ()
+    points: Sequence[PowerPoint] = ()
 
 
 class ResultWriter:
@@ -178,9 +178,9 @@ class ResultWriter:
         unsent = _Unsent()  # after this heartbeat
         # the store tells a repeated heartbeat by its sums, and would drop the news with it
         if report.observation == self._last_sums.get(start):
-            unsent = _Unsent(profile=tuple(report.profile), points=tuple(report.points))
+            unsent = _Unsent(profile=report.profile, points=report.points)
             report = replace(report, profile=(), points=())
-            self._unsent[start] = replace(unsent, unsure=tuple(report.unsure))
+            self._unsent[start] = replace(unsent, unsure=report.unsure)
         else:
             # from now on it may be stored
             self._unsent[start] = _Unsent(unsure=(*report.unsure, own))
@@ -190,9 +190,7 @@ class ResultWriter:
             if error.unsure:
                 self._last_sums[start] = report.observation
             else:
-                self._unsent[start] = _Unsent(
-                    tuple(report.unsure), tuple(own.profile), tuple(own.points)
-                )
+                self._unsent[start] = _Unsent(report.unsure, own.profile, own.points)
             raise
         self._last_sums[start] = report.observation
         self._unsent[start] = unsent

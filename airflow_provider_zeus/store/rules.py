@@ -339,15 +339,3 @@ def another_start(held: Observation, start_id: str | None) -> bool:
     """Whether a start of the plan is another one than that of the stored observation."""
     # An older version wrote no id: nothing tells two starts apart then.
     return None not in (held.start_id, start_id) and held.start_id != start_id
-
-
-def row_of_start(held: Trial, rows: Iterable[Trial], start_id: str | None) -> Trial | None:
-    """The row of a start: ``held``, or if that is another start's the one of ``rows`` that runs the
-    same attempt; None if it has none yet.
-    """
-    if not another_start(held.observation, start_id):
-        return held
-    for row in rows:
-        if row.observation.start_id == start_id and row.planned == held.planned:
-            return row
-    return None

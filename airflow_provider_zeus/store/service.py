@@ -322,9 +322,11 @@ def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
     if key not in rows:
         raise UnknownTrialError.of(key.ti_id, key.attempt)
     held = rows[key]
-    own = rules.row_of_start(held, rows.values(), start_id)
-    if own is not None:
-        return own
+    if not rules.another_start(held.observation, start_id):
+        return held
+    for own in rows.values():
+        if own is not held and own.planned == held.planned:
+            return own
     again = rules.another_row(held, number=log.newest + 1, now=log.now, lease_s=held.lease_s)
     return log.add(again, is_taken=True)
 

@@ -308,7 +308,7 @@ class Store(ABC):
         Period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]`` [s since the epoch,
         ascending].
         """
-        with self._transaction(None) as connection:
+        with self._counted() as connection:
             return [*pages.sums(connection, bounds), *outside_sums.of_dags(connection, bounds)]
 
     def outside_sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
@@ -318,7 +318,7 @@ class Store(ABC):
         A trial counts in the calendar month (UTC) in which it began, and that in the period in
         which it begins.
         """
-        with self._transaction(None) as connection:
+        with self._counted() as connection:
             return outside_sums.of_dags(connection, bounds)
 
     def task_sums(self, dag_id: str, since_s: float) -> list[PeriodSum]:
@@ -326,9 +326,13 @@ class Store(ABC):
 
         Tasks measured from outside come last.
         """
-        with self._transaction(None) as connection:
+        with self._counted() as connection:
             chosen = pages.sums(connection, [since_s, LATEST_S], dag_id)
             return [*chosen, *outside_sums.of_tasks(connection, dag_id, since_s)]
+
+    def _counted(self) -> AbstractContextManager[sa.Connection]:
+        """All logs, with the sums of their rows."""
+        return self._transaction(None)
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""

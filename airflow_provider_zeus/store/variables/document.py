@@ -59,17 +59,12 @@ class Beat:
         return _dumped(encode(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read the text of :meth:`to_json`. Raises TypeError or ValueError."""
-        return decode(cls, parse(text, SCHEMA, nan=True))
-
-    @classmethod
     def read(cls, text: str | None) -> Self | None:
         """The beat of a Variable; None if it is damaged: the next heartbeat rewrites it."""
+        if text is None:
+            return None
         try:
-            if text is None:
-                return None
-            return cls.from_json(text)
+            return decode(cls, parse(text, SCHEMA, nan=True))
         except DAMAGE as error:
             log.warning(
                 "A Variable zeus-beat:... does not hold what this version writes (%s).", error

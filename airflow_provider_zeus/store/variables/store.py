@@ -23,16 +23,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.partial_sums import Report, finite
-from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.model.wire import LATEST_S
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, RunTrials, TakenIn
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.service import JobLog
-from airflow_provider_zeus.store.sql import measurements, moving, outside_sums, pages, schema
+from airflow_provider_zeus.store.sql import measurements, moving, outside_sums, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
@@ -182,22 +180,6 @@ class VariableStore(Store):
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
         return self._or_damaged(super().recurrence(dag_id, run_id))
-
-    def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
-        """Sums over all jobs by period, made from the rows."""
-        with self._counted() as connection:
-            return [*pages.sums(connection, bounds), *outside_sums.of_dags(connection, bounds)]
-
-    def outside_sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
-        """Sums over the tasks of each DAG measured from outside, made from the rows."""
-        with self._counted() as connection:
-            return outside_sums.of_dags(connection, bounds)
-
-    def task_sums(self, dag_id: str, since_s: float) -> list[PeriodSum]:
-        """Sums of each task of a DAG that is measured from outside, made from the rows."""
-        with self._counted() as connection:
-            chosen = pages.sums(connection, [since_s, LATEST_S], dag_id)
-            return [*chosen, *outside_sums.of_tasks(connection, dag_id, since_s)]
 
     @contextmanager
     def _counted(self) -> Iterator[sa.Connection]:

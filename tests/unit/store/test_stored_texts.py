@@ -240,7 +240,7 @@ def test_every_text_of_an_earlier_version_is_read() -> None:
     assert trial_from_dict(json.loads(texts["open trial"])) == SMALL
     assert decode(Report, json.loads(texts["report"])) == REPORT
     assert PendingResult.from_json(texts["pending result"]) == PENDING
-    assert Beat.from_json(texts["beat"]) == BEAT
+    assert Beat.read(texts["beat"]) == BEAT
     with tables.empty_tables(write=True) as log:
         rows = tables.load(log, "d.train", LogDocument.from_json(texts["log"]))
         assert list(trials.log(log, "d.train")) == [FULL, SMALL]
