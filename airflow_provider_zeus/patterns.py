@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-MOST_CELL = 200  # characters of a cell or a name
-MOST_LINE = 10_000  # characters of a line
+MOST_CELL = 200  # matching takes time that grows with the text, and anybody may write it
+MOST_LINE = 10_000  # matching takes time that grows with the text, and anybody may write it
 
 
 def fullmatch(pattern: str, text: str, most: int = MOST_CELL) -> re.Match[str] | None:

@@ -8,9 +8,10 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-MOST_NAME = 60  # characters of a plain name
+MOST_NAME = 60  # a name may be of any length, and a line is not
 
-_SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # with which a formula begins
+# a spreadsheet would compute a cell that begins so
+_SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 # what may stand before it: a quote, and every kind of blank
 _BLANKS = '"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'
 _BLANKS += "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 SHARE = "name a group of both users by [zeus] shared_group"
-SHARED_GROUP = "ZEUS_SHARED_GROUP"  # environment variable: a group by name or number
+SHARED_GROUP = "ZEUS_SHARED_GROUP"  # tasks of several users may share a host
 
 
 def share_with(group: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 J_PER_KWH = 3.6e6
 S_PER_H = 3600.0
-UNKNOWN = "–"  # in place of a figure that is not known
+UNKNOWN = "–"  # a dash: an unknown figure must not read as 0
 # of energy that processor time alone tells: 78 loads of four processors lay between these
 # (docs/power.md)
 ESTIMATE = "estimate: half to twice this"

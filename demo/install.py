@@ -37,6 +37,7 @@ class Progress:
         self._over = threading.Event()
         self.step = "Starting pip"
         self.packages = 0
+        self._write(self.step)
         self._thread = threading.Thread(target=self._repeat, daemon=True)
         self._thread.start()
 
@@ -58,7 +59,6 @@ class Progress:
             print(file=self._out, flush=True)
 
     def _repeat(self) -> None:
-        self._write(self.step)
         while not self._over.wait(EVERY_S_ON_A_TERMINAL if self._terminal else EVERY_S):
             self._write(f"{self.step} (packages so far: {self.packages})")
 

@@ -51,6 +51,7 @@ class Received:
 
     port: int
     points: list[Point] = field(default_factory=list)
+    caught_up: Callable[[], None] = lambda: None  # returns once all that was sent is here
     raw: list[str] = field(default_factory=list)  # StatsD: every line
 
     def add(self, point: Point) -> None:
@@ -58,7 +59,8 @@ class Received:
             self.points.append(point)
 
     def wait_for(self, name: str, most_s: float = 60.0) -> list[Point]:
-        """The points of a name, once there is one."""
+        """The points of a name, once all that was sent is here, and one of them at least."""
+        self.caught_up()
         until_s = time.monotonic() + most_s
         while not (found := self.of(name)):
             assert time.monotonic() < until_s, (
@@ -76,10 +78,20 @@ def statsd() -> Iterator[Received]:
     """Receives StatsD: plain, with tags after the name (InfluxDB), or at the end (Datadog)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
         ear.bind(("127.0.0.1", 0))
-        received = Received(ear.getsockname()[1])
+        heard = threading.Event()
+
+        def caught_up() -> None:
+            heard.clear()
+            ear.sendto(b"all", ear.getsockname())  # it comes after what came before
+            assert heard.wait(60)
+
+        received = Received(ear.getsockname()[1], caught_up=caught_up)
 
         def listen() -> None:
             while packet := ear.recv(65536):
+                if packet == b"all":
+                    heard.set()
+                    continue
                 for line in packet.decode().splitlines():
                     if line == "end":
                         return

@@ -76,5 +76,5 @@ def pytest_configure(config: Any) -> None:
     worker = getattr(config, "workerinput", {}).get("workerid", "main")
     if worker == "main":
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
     config.pluginmanager.register(RunOrder(folder, worker))

@@ -94,7 +94,7 @@ def _of_task(task: ZeusTask, dag: Any) -> Iterator[Finding]:
         yield undecided("context", f"it needs {missing}, which only a run has")
     except ZeusError as problem:
         yield error("job", str(problem))
-    except Exception as problem:  # of a template, of a class of the author's
+    except Exception as problem:  # a template, or a class of the author's, may raise anything
         yield undecided(
             "context",
             f"it could not be prepared outside of a run: {type(problem).__name__}: {problem}",
@@ -151,7 +151,8 @@ def _of_host(job: ZeusJob) -> Iterator[Finding]:
         yield ok("power limit", "mode='off' measures nothing")
         return
     config = ZeusConfig.read()
-    with TemporaryDirectory(prefix="zeus-check-") as folder:  # of the state of a simulated GPU
+    # a check must leave no state of a simulated GPU behind
+    with TemporaryDirectory(prefix="zeus-check-") as folder:
         try:
             device = open_device(job.device, state_dir=folder, host=config, gpus=job.gpus)
         except ZeusError as problem:

@@ -21,6 +21,7 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.cli.made_up_run import Runs, is_mapped, made_up_context, rendered
 from airflow_provider_zeus.model.deadline import deadline_of, parse
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import is_deferred
 from airflow_provider_zeus.model.job_ids import job_id_of_task
@@ -96,7 +97,7 @@ class ZeusTask:
         """
         with suppress(Exception):  # there is none, or it has templates
             return ZeusJob.from_dict(self.arguments["job"]).check(rendered=True)
-        with suppress(Exception):  # of a template
+        with suppress(Exception):  # a template may ask for what a real run alone has
             operator, _ = rendered(self.task, dag, days=days)
             return ZeusJob.from_dict(operator.job).check(rendered=True)
         return None
@@ -105,12 +106,11 @@ class ZeusTask:
 def zeus_tasks(dag: Any) -> list[ZeusTask]:
     """The tasks of a DAG that this package runs, in the order in which the file defines them."""
     ours = (ZeusTrainOperator, ZeusCommandOperator, ZeusAskOperator)
-    tasks = []
-    for task in dag.tasks:
-        kind = getattr(task, "operator_class", type(task))  # that of a mapped task
-        if isinstance(kind, type) and issubclass(kind, ours):
-            tasks.append(ZeusTask(task))
-    return tasks
+    # A mapped task is no instance of its operator: it only names the class.
+    kinds = [(task, getattr(task, "operator_class", type(task))) for task in dag.tasks]
+    return [
+        ZeusTask(task) for task, kind in kinds if inspect.isclass(kind) and issubclass(kind, ours)
+    ]
 
 
 # ------------------------------------------------------------------ findings of the definition
@@ -119,7 +119,7 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
     """Which tasks of a DAG share one job, and which mapped ones share theirs among their
     instances.
     """
-    by_id = defaultdict[str, dict[str, ZeusJob]](dict)  # by job and task
+    by_id = defaultdict[str, dict[str, ZeusJob]](dict)
     for task in tasks:
         job = task.job(dag)
         if job is not None:
@@ -238,10 +238,10 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
     lacks = dated or undated
     if not lacks:
         return
-    places = defaultdict[str, list[str]](list)
-    for lack in lacks:
-        places[lack.problem].append(f"{lack.where} = {lack.value!r}")
-    what = "; ".join(f"{' and '.join(of_one)}: {problem}" for problem, of_one in places.items())
+    what = "; ".join(
+        f"{' and '.join(f'{lack.where} = {lack.value!r}' for lack in of_one)}: {problem}"
+        for problem, of_one in grouped(lacks, lambda lack: lack.problem).items()
+    )
     remedy = "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
     if runs.by_hand and not dated:  # some of these runs have a date
         yield warning("context", what, remedy)
@@ -295,10 +295,7 @@ def _filled(operator: Any, function: Callable[..., Any], arguments: Mapping[str,
         values = getattr(getattr(operator, expanded, None), "value", None)
         if isinstance(values, Mapping):
             keywords += [values, *values.get("op_kwargs", ())]
-    for values in keywords:
-        if isinstance(values, Mapping):
-            filled |= values.keys()
-    return filled
+    return filled.union(*(values for values in keywords if isinstance(values, Mapping)))
 
 
 def of_function(operator: ZeusTrainOperator, job: ZeusJob) -> Iterator[Finding]:
@@ -321,7 +318,7 @@ def _names_in(function: Callable[..., Any]) -> set[str]:
     """The names that the code of a function and of the functions within it use."""
     names: set[str] = set()
     codes = [getattr(inspect.unwrap(function), "__code__", None)]
-    for code in codes:  # it grows by the functions within
+    for code in codes:  # it grows: a name may be used in a function within alone
         if code is not None:
             names |= set(code.co_names)
             codes += [constant for constant in code.co_consts if hasattr(constant, "co_names")]

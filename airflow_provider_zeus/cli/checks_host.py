@@ -162,7 +162,7 @@ def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
                 # a guardian that lives holds the lock exclusively
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 is_valid = is_record(file.fileno())
-        except ValueError:  # no plain file
+        except ValueError:  # something else has the name of a record
             pass
         except OSError:  # its guardian holds the lock, or it was removed just now
             continue
@@ -171,9 +171,9 @@ def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
     return records, invalid
 
 
-SIDECAR = "/run/zeus/power.sock"  # its default socket
+SIDECAR = "/run/zeus/power.sock"  # it is asked even if nobody named it: it may run already
 
-Ask = Callable[[str, list[str]], object]  # [zeus] power_socket, UUIDs; raises DeviceError
+Ask = Callable[[str, list[str]], object]
 
 
 def permission(
@@ -251,7 +251,7 @@ def signal(name: str) -> Finding:
     try:
         if find_connection(conn_id) is not None:
             return ok(f"Connection {conn_id}", f"the signal {name!r} has one")
-    except StoreError as problem:  # Airflow cannot look it up
+    except StoreError as problem:  # Airflow cannot look it up, which says nothing of the Connection
         return error(f"Connection {conn_id}", str(problem))
     # a tariff of the configuration needs no service
     if name == "price" and conf.get("zeus", "tariff", fallback="").strip():
@@ -294,12 +294,11 @@ def _privilege(euid: int | None, status: Path) -> str:
         euid = os.geteuid()
     if euid == 0:
         return "root"
-    capabilities = 0
     try:
-        for line in status.read_text(encoding="utf-8").splitlines():
-            if line.startswith("CapEff:"):
-                capabilities = int(line.split()[1], 16)
-    except (OSError, ValueError, IndexError):  # not Linux
+        lines = status.read_text(encoding="utf-8").splitlines()
+        effective = [line for line in lines if line.startswith("CapEff:")]
+        capabilities = int(effective[0].split()[1], 16)
+    except (OSError, ValueError, IndexError):  # not Linux: nobody can tell
         return ""
     # bit 21 is CAP_SYS_ADMIN (capabilities(7))
     if capabilities >> 21 & 1:

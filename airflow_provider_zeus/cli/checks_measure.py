@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
 from airflow_provider_zeus.task_patterns import TaskPatterns, matches, names_of
 from airflow_provider_zeus.units import counted
 
-MOST_NAMED = 5  # in a finding
+MOST_NAMED = 5  # a line of a terminal holds no more
 FLAG = "end_from_trigger"
 WORLD_MEAN = "458: the world's mean in 2025, by Ember's Global Electricity Review 2026"
 
@@ -71,11 +72,10 @@ def of_patterns(
         finding = "it does nothing, since Airflow's Variables would not hold so many rows"
         remedy = "define Connection zeus_default to a PostgreSQL database"
         return warning("measure", finding, remedy)
-    counts = Counter[str]()  # of the tasks that are named, by DAG
+    counts = Counter[str]()
     for dag in dags:
-        for task_id in dag.task_ids:
-            if task_patterns.name(dag.dag_id, task_id, dag.tags):
-                counts[dag.dag_id] += 1
+        named = [t for t in dag.task_ids if task_patterns.name(dag.dag_id, t, dag.tags)]
+        counts.update([dag.dag_id] * len(named))
     finding = f"names {counted(counts.total(), 'task')} of {counted(len(counts), 'DAG')}"
     patterns = (*task_patterns.included, *task_patterns.excluded)
     unused = [pattern for pattern in patterns if not _names_any(pattern, dags)]
@@ -132,9 +132,8 @@ def sets_flag(file: str) -> bool:
         text = Path(file).read_text(encoding="utf-8")
         if FLAG not in text:
             return False
-        for node in ast.walk(ast.parse(text)):
-            if any(ast.unparse(value) != "False" for value in _values_of_flag(node)):
-                return True
+        values = chain.from_iterable(map(_values_of_flag, ast.walk(ast.parse(text))))
+        return any(ast.unparse(value) != "False" for value in values)
     return False
 
 

@@ -27,7 +27,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.units import counted
 
-IMPORT_S = 60.0  # that the import of a file may take, if Airflow allows less
+IMPORT_S = 60.0  # a first import of torch takes longer than Airflow allows
 
 log = guarded_log(__name__)
 
@@ -65,7 +65,8 @@ def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
         search.take(own, imported.ids, imported.problem)
     # if Airflow knows its file and that cannot be imported, no other file is the DAG's
     if not certain or not search.errors:
-        others = dict.fromkeys([*naming, *files])  # those that have its id as a text come first
+        # those that have its id as a text come first: imports are slow
+        others = dict.fromkeys([*naming, *files])
         _search(search, dag_id, [other for other in others if other != own])
         if search.file is not None:
             imported = _imported(dag_id, search.file)
@@ -160,8 +161,8 @@ def _naming(dag_id: str, files: Sequence[DagFile]) -> tuple[list[DagFile], list[
 class Imported(NamedTuple):
     """The result of the import of a file."""
 
-    dag: Any  # None: it is not there
-    ids: list[str]  # of all DAGs of the file
+    dag: Any
+    ids: list[str]  # a mistyped id gets the names that there are
     finding: Finding
 
     @property
@@ -182,12 +183,12 @@ def _imported(dag_id: str, file: DagFile) -> Imported:
     allowed_s = conf.getfloat("core", "dagbag_import_timeout")
     before = os.environ.get(option)
     begun_s = time.monotonic()
-    option_s = 0.0  # no limit
+    option_s = 0.0
     if allowed_s > 0:
         option_s = max(allowed_s, IMPORT_S)
     # torch alone may take longer than Airflow allows: that is a warning, no error
     os.environ[option] = str(option_s)
-    logging.disable(logging.CRITICAL)  # the finding says it
+    logging.disable(logging.CRITICAL)  # the finding says it once, in words of ours
     try:
         bag = BundleDagBag(dag_folder=file.path, bundle_path=file.folder, bundle_name=file.bundle)
     finally:
@@ -218,9 +219,10 @@ def _imported(dag_id: str, file: DagFile) -> Imported:
 class Search:
     """The result of imports of files by other processes."""
 
-    file: DagFile | None = None  # that defines the DAG
-    ids: list[str] = field(default_factory=list)  # of all DAGs on the way
-    errors: dict[str, str] = field(default_factory=dict)  # by path
+    file: DagFile | None = None
+    ids: list[str] = field(default_factory=list)  # a mistyped id gets the names that there are
+    # the error of another file may be why the DAG is missing
+    errors: dict[str, str] = field(default_factory=dict)
 
     def take(self, file: DagFile, ids: Sequence[str], problem: str) -> None:
         """Take the result of the import of a file."""

@@ -266,11 +266,8 @@ def not_running() -> list[str]:
 
     health = get_airflow_health()
     parts = {"scheduler": "scheduler", "dag-processor": "dag_processor"}
-    missing = []
-    for name, part in parts.items():
-        of_part = health.get(part) or {}
-        if of_part.get("status") != "healthy":
-            missing.append(name)
+    states = {name: (health.get(part) or {}).get("status") for name, part in parts.items()}
+    missing = [name for name, state in states.items() if state != "healthy"]
     # the api-server has no heartbeat in the database
     if not _answers(f"{ui_url()}/execution/health"):
         missing.append(f"api-server at {ui_url()}")

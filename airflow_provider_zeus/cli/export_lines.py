@@ -42,15 +42,15 @@ FORMAT = 1
 MOST_LINE = 4 * 1024 * 1024  # bytes: of a few trials with every text as long as it may be
 AGAIN = "Correct it, or write the file again with 'airflow zeus export --format json'"
 UPGRADE = "Upgrade airflow-provider-zeus here"
-MOST_FIELDS = 20  # names that are shown
+MOST_FIELDS = 20  # a hostile file may have any number of them
 
 
 @dataclass(slots=True)
 class Skipped:
     """Parts of a file that an import leaves out."""
 
-    still_open: int = 0  # trials
-    # of jobs, that this version does not know: the first 20
+    still_open: int = 0
+    # A newer version wrote them: the user should know what is lost. The first 20 tell it.
     fields: set[str] = field(default_factory=set)
 
     def note_field(self, name: str) -> None:

@@ -208,7 +208,7 @@ def rename(args: Namespace) -> None:
     new = args.new
     check_new_id("NEW", new)
     with opened(args) as store:
-        if store.jobs(old):  # it is the id of a DAG, perhaps of a job, too
+        if store.jobs(old):  # people name a job by its DAG
             old = known(store, old)
         drain(store, variables, old, state_dir=ZeusConfig.read().state_dir)
         jobs = store.jobs()

@@ -62,7 +62,7 @@ class Runs:
     by_time: bool
     by_assets: bool
     of_partitions: bool
-    once: bool  # there is one
+    once: bool
 
     @classmethod
     def of(cls, dag: Any) -> Self:
@@ -200,9 +200,8 @@ def made_up_context(task: Any, dag: Any, *, dated: bool, days: int = 0) -> dict[
     if runs.of_partitions:
         context["partition_key"] = f"{now:%Y-%m-%d}"
     # an older Airflow lacks some of them: a template that asks for one is a mistake there
-    for name in (*ONLY_IN_RUN, "partition_key"):
-        if name not in Context.__annotations__:
-            del context[name]
+    for name in {*ONLY_IN_RUN, "partition_key"} - Context.__annotations__.keys():
+        del context[name]
     if not dated:
         return context
     dag_run.logical_date = now

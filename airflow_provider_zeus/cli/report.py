@@ -35,11 +35,11 @@ OUTSIDE = "its tasks are measured from outside"
 class MonthTable:
     """A month in the three forms in which it is printed."""
 
-    columns: Sequence[str]  # of the CSV
-    records: Sequence[Mapping[str, Any]]  # for programs
-    rows: Sequence[Mapping[str, str]]  # for people
-    empty: str  # the line for people if there are no rows
-    note: str = ""  # the line below the rows
+    columns: Sequence[str]
+    records: Sequence[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, str]]
+    empty: str  # an empty table would look like a failure
+    note: str = ""
 
 
 @command

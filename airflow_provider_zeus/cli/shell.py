@@ -63,7 +63,7 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
         except ZeusError as error:
             say(message_of(error), file=sys.stderr)
             status = 1
-        except BrokenPipeError:  # of "| head"
+        except BrokenPipeError:  # the reader has seen enough, as "| head"
             # or Python prints an error as it flushes at its end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             status = 1
@@ -271,7 +271,8 @@ def print_data(data: Any, output: str) -> bool:
     elif output == "yaml":
         import yaml
 
-        plain = json.loads(json.dumps(data, allow_nan=False))  # tuples and enums as JSON has them
+        # as JSON has them: YAML would write the classes of tuples and enums
+        plain = json.loads(json.dumps(data, allow_nan=False))
         print(yaml.safe_dump(plain, sort_keys=False, width=10**6), end="")
     return output in ("json", "yaml")
 

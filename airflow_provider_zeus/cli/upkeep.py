@@ -102,7 +102,7 @@ def _sqlite_log(conn_id: str, postgres_command: str) -> Path:
     return path
 
 
-_SAY_EVERY = 2000  # trials between two lines of progress
+_SAY_EVERY = 2000  # a silent copy of a large log looks like a hang
 
 
 @command

@@ -43,20 +43,20 @@ class DrivenRun:
         self.max_epochs = run.job.max_epochs or 1
         # else a loader of ours would count the same steps again
         run.progress.driven = True
-        self.active = False  # an attempt is under way
-        self.over = False  # the run has ended the training
-        self.begun = False  # an epoch has begun
-        self.fresh = False  # the target's metric has come since the present epoch began
+        self.active = False
+        self.over = False
+        self.begun = False
+        self.fresh = False  # a metric of an earlier epoch must not count again
         self._epochs_option = epochs
         self._checkpoint_option = checkpoint
         self._gives = gives
         self._epochs: Iterator[int] = iter(())
         self._epoch = 0
-        self._stepped = False  # a step was made
-        self._report_due = False  # the training steps of an epoch are over
-        self._value: Any = None  # newest one of the target's metric
-        self._others: set[str] = set()  # names of other metrics that came
-        self._samples: float | None = None  # of one epoch of this process
+        self._stepped = False  # a sanity check before the first step is no epoch
+        self._report_due = False  # its metric comes after its steps
+        self._value: Any = None  # callbacks give a metric before the epoch ends
+        self._others: set[str] = set()  # an error names them: the target may have a wrong one
+        self._samples: float | None = None
 
     @property
     def in_last_epoch(self) -> bool:

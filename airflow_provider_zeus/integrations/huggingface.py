@@ -72,11 +72,12 @@ class ZeusTrainerCallback(TrainerCallback):
             gives="compute_metrics",
         )
         self._loader: Any = None
-        self._batches: DrawnBatches | None = None  # of the present epoch
+        # a Trainer fetches batches before it trains on them
+        self._batches: DrawnBatches | None = None
         self._training = False
-        self._asks = False  # the trainer has data to evaluate with, and no schedule for it
-        self._awaited = False  # the trainer's own evaluation follows now
-        self._evaluated = False  # one has come
+        self._asks = False  # without a schedule nothing would report a metric
+        self._awaited = False  # two evaluations of an epoch would cost twice
+        self._evaluated = False
         # of the newest evaluation; a trainer may add to them after the event
         self._metrics: dict[str, Any] = {}
 
@@ -268,7 +269,7 @@ def _check_evaluation(trainer: Trainer, target: str) -> None:
         return
     metric = target.removeprefix("eval_")
     data = trainer.eval_dataset
-    sets = {"": data}  # by the prefix of their metrics' names
+    sets = {"": data}  # several sets of data report under names of their own
     if isinstance(data, dict):
         sets = {f"{name}_": data[name] for name in data}
     callbacks = trainer.callback_handler.callbacks

@@ -49,12 +49,13 @@ class ZeusCallback(Callback):
         self._whole = run.local_batch_size
         self._reporter: Callback | None = None
         self._optimizer_steps = 0
-        self._pending = 0  # samples since the last optimizer step
-        self._samples_of: BatchCount | None = None  # of the present epoch
+        self._pending = 0  # gradients of several batches may make one step
+        self._samples_of: BatchCount | None = None
         self._no_validation: NoValidation | None = None
-        self._validates = False  # the first validation is to come
-        self._value: Any = None  # newest one of the target's metric
-        self._sanity: frozenset[str] = frozenset()  # names that the sanity check logged
+        self._validates = False  # Lightning checks validation before it trains
+        self._value: Any = None  # hooks give a metric before the epoch ends
+        # the sanity check's metrics are of an untrained model
+        self._sanity: frozenset[str] = frozenset()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Raise JobSpecError beside a callback that changes the batch size."""
@@ -82,7 +83,7 @@ class ZeusCallback(Callback):
             samples = min(samples, trainer.num_training_batches * batch_size)
         trained: float = trainer.current_epoch
         if trained == 0 and trainer.global_step:
-            trained = 0.5  # a part of its first epoch
+            trained = 0.5  # a checkpoint may be within its first epoch
         self._driven.begin(
             batch_size=self._samples_of_step(trainer, pl_module, batch_size),
             processes=trainer.world_size,

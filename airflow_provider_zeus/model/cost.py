@@ -14,9 +14,10 @@ from airflow_provider_zeus.model.partial_sums import summed
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.units import costs_as
 
-# aimed at: half of the 95 % confidence interval of J and s per sample at a limit [relative]
+# Neighbouring limits differ by a few per cent, so J and s per sample are measured until half of
+# their 95 % confidence interval is this [relative].
 HALF_WIDTH = 0.02
-# longest time between two refreshes of an energy counter (NVML: every 20 to 100 ms)
+# NVML refreshes a counter every 20 to 100 ms: so much of a window may miss its energy.
 TICK_S = 0.1
 
 
@@ -39,10 +40,9 @@ def permitted(
     if slowdown is None or not rates:
         return rates
     highest_w = max(rates)
-    most_s = dict.fromkeys(rates, slowdown * rates[highest_w].time_s)
-    for w, more in (slack or {}).items():
-        if w in most_s:
-            most_s[w] *= 1 + more
+    allowed_s = slowdown * rates[highest_w].time_s
+    more = slack or {}
+    most_s = {w: allowed_s * (1 + more.get(w, 0.0)) for w in rates}
     # the highest limit measured is what others are compared with
     most_s[highest_w] = math.inf
     return {w: rate for w, rate in rates.items() if rate.time_s <= most_s[w]}
@@ -60,17 +60,20 @@ class Weights(NamedTuple):
     eta: float
     max_power_w: float
     time_alone: bool = False
-    slowdown: float | None = None  # None: as long as it takes
+    slowdown: float | None = None  # None: no deadline, so training may take as long as it takes
 
     @classmethod
     def of(cls, job: ZeusJob, device: DeviceInfo | None) -> Weights:
         """Weights of a job on a device; the job's ``max_power_w`` comes before the device's."""
+        # Seconds still rank batch sizes where nothing measures energy.
         time_alone = cls(0.0, 1.0, time_alone=True)
         if device is None or device.energy_source is None:
             return time_alone
+        # A task that is only measured has no cost to weigh: its energy is told as it is.
         is_measured_alone = job.mode == "measure" and not job.chooses_size
         eta = 1.0 if is_measured_alone else job.eta
         max_power_w = job.max_power_w or device.max_power_w
+        # Without MAXPOWER energy and time have no common unit.
         if max_power_w is None and eta < 1:
             return time_alone
         return cls(eta, max_power_w or 1.0)  # at eta 1 MAXPOWER is not used
@@ -114,6 +117,7 @@ class Weights(NamedTuple):
 
         Energy may be None at eta 0 alone.
         """
+        # Energy may be unknown then, and 0 times unknown is 0.
         if self.eta == 0:
             return self.max_power_w * time_s
         if energy_j is None:
@@ -125,6 +129,7 @@ class Weights(NamedTuple):
 
         :param rates: power limit [W] -> (J, s) per sample.
         """
+        # A deadline comes before energy: too slow limits are no choice.
         allowed = permitted(rates, self.slowdown)
         return min(
             allowed, key=lambda limit_w: (self.cost(*allowed[limit_w]), limit_w), default=None
@@ -149,6 +154,7 @@ def hurried(weights: Weights, planned: PlannedAttempt) -> Weights:
     hurry.
     """
     in_time = planned.in_time
+    # Without energy the fastest limit is chosen anyhow.
     if in_time is None or weights.time_alone:
         return weights
     if in_time.slowdown is None:
@@ -168,6 +174,7 @@ def weights_of(job: ZeusJob, seen: Observation) -> Weights:
 
 def observed_cost(observation: Observation, weights: Weights) -> float | None:
     """Cost [J] of a trial, profiling included (Eq. 2); None if a figure is missing."""
+    # An attempt without a time has no cost, and 0 would make it look free.
     if observation.time_s is None:
         return None
     if weights.eta > 0 and observation.energy_j is None:
@@ -202,10 +209,10 @@ class Rates(NamedTuple):
 
     j_per_sample: float | None
     s_per_sample: float
-    rest_j: float | None  # validation and waiting, per epoch
+    rest_j: float | None  # validation and waiting do not grow with the samples
     rest_s: float
     epochs: float
-    limit_w: float | None = None  # power limit at which it ended
+    limit_w: float | None = None  # rates at two limits do not compare
 
     @classmethod
     def of(cls, o: Observation) -> Rates | None:
@@ -251,6 +258,7 @@ class Rates(NamedTuple):
         """
         if weights.eta > 0 and self.j_per_sample is None:
             return None
+        # A rate per sample gives no cost of an epoch without its size.
         if samples_per_epoch is None and self.s_per_sample > 0:
             return None
         per_sample = weights.cost(self.j_per_sample, self.s_per_sample)
@@ -281,12 +289,14 @@ class _Parts(NamedTuple):
         """
         if total is None:
             return None
+        # Profiling and pauses happen once, whatever the batch size.
         spent = total - sum(part for part in beside if part is not None)
         rest = rest or 0.0
         if not self.samples:
             if spent > 0:
                 return _Part(0.0, spent / self.epochs)
             return None
+        # More was validated than trained: such an epoch says nothing of a batch size.
         if spent <= rest:
             return None
         return _Part((spent - rest) / self.samples, rest / self.epochs)

@@ -14,7 +14,7 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model import wire
 
-SURE = 0.95  # share of the runs that are to end in time
+SURE = 0.95  # a mean would miss half of the deadlines
 Z_SURE = NormalDist().inv_cdf(SURE)
 _UNITS_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
@@ -113,19 +113,22 @@ class InTime:
 
     ``slowdown``: how many times as long as at the highest power limit the attempt may take, as the
     decision believes.
+
+    :param slowdown: how many times as long as at the highest limit training may take; at least 1.
     """
 
     finish_by_s: wire.Moment
-    # that the attempt after this one needs, if this one is given up
+    # An attempt that is given up must leave the next one the time to end.
     reserve_s: wire.Seconds = 0.0
-    slowdown: wire.Amount | None = None  # at least 1; None: not known
-    # how many times as long as the profile says training took in the newest runs
+    slowdown: wire.Amount | None = None
+    # Shared hosts are slower than their profile: the newest runs took so many times as long.
     pace: wire.Amount = 1.0
-    # no known batch size ends in time: time alone decides, and costs are those of eta 0
+    # No known batch size ends in time, so energy is no matter any more: costs are those of eta 0.
     hurry: bool = False
-    # mean and sd of ln Epochs; None: not known
+    # Epochs spread by factors, so these are mean and sd of ln Epochs. None: not known.
     log_epochs: tuple[wire.Logarithm, wire.Logarithm] | None = None
-    # that 95 % of such attempts take at most, at the highest power limit
+    # 95 % of such attempts take less, at the highest power limit: the alert compares it with the
+    # deadline.
     time_95_s: wire.Seconds | None = None
 
     def epochs_left(self, done: float, most: float) -> float:

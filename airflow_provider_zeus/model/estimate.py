@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-Z = 1.6448536269514722  # standard normal at 95 %
-SURE = "90 % sure"  # what texts call the interval of a saving
+Z = 1.6448536269514722  # of the standard normal: 5 % lie above it, as many below its negative
+SURE = "90 % sure"  # one name for the interval in all texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Estimate:
     """
 
     value: float | None
-    low: float | None = None  # 5 %
-    high: float | None = None  # 95 %
+    low: float | None = None
+    high: float | None = None
     reason: str | None = None
 
     @classmethod
@@ -52,6 +52,7 @@ class Estimate:
             return None
         if self.low is None or self.high is None:
             return None
+        # A saving that may be a loss must not be told as one or the other.
         if self.low < 0 < self.high or self.value == 0:
             return "undecided"
         if self.value > 0:
@@ -64,6 +65,7 @@ class Estimate:
         """
         if factor is not None:
             return self.mapped(lambda v: v * factor)
+        # The first reason counts: it is why nothing else could be computed.
         own_reason = self.reason if self.value is None else None
         return Estimate.missing(own_reason or why_not)
 

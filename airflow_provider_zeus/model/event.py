@@ -20,14 +20,18 @@ KINDS = (FAILING, DRIFTED, LOST, LIMITS, STORE, DEADLINE, NO_DATA, NO_METRIC, NO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One condition that holds, of the runs of one DAG."""
+    """One condition that holds, of the runs of one DAG.
+
+    :param since: number of the trial that showed it first, and ``run_id`` its run.
+    """
 
     kind: str
-    since: int | None = None  # trial that showed it first; None: none did
-    run_id: str = ""  # of that trial
+    # an event is sent once, by the trial that showed it first; None: none did
+    since: int | None = None
+    run_id: str = ""
     sentence: str
     remedy: str
-    # of the sentence, with their units in the names
+    # Programs read these in place of the sentence; names end with their unit.
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -42,7 +46,7 @@ class Event:
 class Held:
     """The events that hold in one DAG of a job, as its newest look found them."""
 
-    number: int = 0  # of the newest trial whose run has looked at the job at its end
+    number: int = 0  # a run that has not looked at its end may be tried again
     events: Sequence[Event] = ()
 
 
@@ -50,5 +54,5 @@ class Held:
 class Looked:
     """The result of a run's look at its job."""
 
-    events: Mapping[str, Held]  # by DAG: what holds now
-    begun: Sequence[Event]  # what the DAG of the run did not hold before
+    events: Mapping[str, Held]
+    begun: Sequence[Event]  # only these are sent: nobody wants to hear the same twice

@@ -24,7 +24,7 @@ from airflow_provider_zeus.model.job_checks import (
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.units import counted
 
-# what a job names that chooses batch sizes
+# A job with some of these alone is a mistake: all four choose a batch size.
 CHOICE = ("batch_sizes", "default_batch_size", "target", "max_epochs")
 
 
@@ -118,8 +118,8 @@ class ZeusJob:
     expected_runs: kinds.ExpectedRuns | None = None
     retrain_every: kinds.RetrainEvery | None = None
     starts: kinds.Starts = (Start.COLD.value,)
-    finish_by: kinds.FinishBy | None = None  # text, once the job is made
-    start_within: kinds.StartWithin | None = None  # text, once the job is made
+    finish_by: kinds.FinishBy | None = None  # text once the job is made: it has to be JSON
+    start_within: kinds.StartWithin | None = None  # text once the job is made: it has to be JSON
     start_signal: kinds.Signal | None = None
     audit: kinds.Audit = 0.02
     notify: InitVar[Callable[[Any], Any] | Sequence[Callable[[Any], Any]]] = ()
@@ -150,6 +150,7 @@ class ZeusJob:
                     "a context"
                 )
                 raise bad("notify", notifier, "no notifier", remedy)
+        # The class is frozen: jobs are compared and shared.
         object.__setattr__(self, "notify", notifiers)
         for name in job_fields():
             object.__setattr__(self, name, plain(getattr(self, name)))
@@ -179,12 +180,14 @@ class ZeusJob:
                 raise bad(name, value, "a template that was not rendered", remedy)
         if self.chooses_size and not is_deferred(self.batch_sizes):
             self._check_sizes()
+        # The paper's policy knows batch sizes alone.
         if self.chooses_start and self.policy == "zeus":
             remedy = (
                 'leave policy out: "knowledge_gradient" chooses the start together with the batch '
                 "size"
             )
             raise bad("starts", list(self.starts), 'not known to policy="zeus"', remedy)
+        # A wait without a price or an intensity would wait for nothing.
         if self.start_within is not None and self.start_signal is None:
             problem = "needs a signal that says when a start is cheap"
             remedy = 'name a signal: start_signal="carbon" or "price"'
@@ -241,6 +244,7 @@ class ZeusJob:
             raise bad(", ".join(missing), None, problem, f"set {remedy}")
         if self.chooses_size:
             return
+        # Such a job neither chooses nor measures: it would do nothing at all.
         if self.mode == "off":
             remedy = f"name {', '.join(CHOICE)}; or measure the runs as they are: mode='measure'"
             raise bad("batch_sizes", None, "is missing", remedy)
@@ -276,6 +280,7 @@ class ZeusJob:
         if "eta" in settings:
             changes["eta"] = settings["eta"]
         if "job_version" in settings:
+            # Appended once: a job that was read from the log may have it already.
             suffix = f"+{settings['job_version']}"
             changes["job_version"] = self.job_version.removesuffix(suffix) + suffix
         if changes:
@@ -297,7 +302,7 @@ class ZeusJob:
         """
         if not isinstance(spec, Mapping):
             problem = "neither a ZeusJob nor a dict"
-            if is_deferred(spec):  # such as a whole job as an XComArg
+            if is_deferred(spec):  # a whole job as an XComArg says nothing before the task runs
                 problem = "known only when the task runs"
             remedy = "give a ZeusJob or a dict; its fields may be XComArgs"
             raise JobSpecError.of("job", spec, problem, remedy)
@@ -335,7 +340,7 @@ def _without_names(values: Sequence[Any], given: Collection[str]) -> JobSpecErro
     return JobSpecError.of("ZeusJob", values, problem, remedy)
 
 
-_made = ZeusJob.__init__  # the dataclass's own
+_made = ZeusJob.__init__  # the dataclass's own, which refuses unknown names without a remedy
 
 
 @wraps(_made)

@@ -22,18 +22,22 @@ from airflow_provider_zeus.model.target import Target
 
 POLICIES = ("knowledge_gradient", "zeus")
 RUN_TYPES = ("scheduled", "asset_triggered", "manual", "backfill", "test")
-DEVICES = ("auto", "nvml", "rapl", "none")  # and "simulated:<gpu>/<load>"
+DEVICES = ("auto", "nvml", "rapl", "none")
 
 
 class Start(StrEnum):
-    """The start of a training."""
+    """The start of a training.
 
-    COLD = "cold"  # from fresh weights
-    SHRUNK = "shrunk"  # from half of the earlier model's weights and a tenth of the fresh ones
-    WARM = "warm"  # from the earlier model's weights
+    Cold is from fresh weights, warm from the earlier model's, shrunk from a mix of both.
+    """
+
+    COLD = "cold"
+    # a compromise: half of the earlier weights and a tenth of the fresh ones still learn new data
+    SHRUNK = "shrunk"
+    WARM = "warm"
 
 
-Refusal = tuple[str, str] | None  # what is wrong with a value, and the remedy
+Refusal = tuple[str, str] | None
 Rule = Callable[[Any], Refusal]
 
 
@@ -46,6 +50,7 @@ def is_deferred(value: object) -> bool:
 
 def plain(value: Any) -> Any:
     """Numbers and arrays of numpy as Python's own, in lists too; anything else unchanged."""
+    # Sizes often come from numpy, whose numbers no JSON takes.
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -78,6 +83,7 @@ class JobField:
     def of(cls, hint: Any) -> Self:
         """The rule of a type: one of this module, or such a one and None."""
         parts = _members(hint)
+        # Each hint is one rule of this module, or such a one and None.
         (annotated,) = (part for part in parts if part is not NoneType)
         kind, rule = get_args(annotated)
         first, *_ = _members(kind)
@@ -92,11 +98,13 @@ class JobField:
             return
         try:
             refusal = self.rule(value)
-        except JobSpecError as error:  # of a target or a deadline
+        # a target or a deadline has found its own error, without the field's name
+        except JobSpecError as error:
             raise JobSpecError(f"ZeusJob.{error}") from None
         if refusal is None:
             return
         problem, remedy = refusal
+        # A missing field gets an error of its own: "None is not ..." would puzzle its author.
         if is_missing(value):
             raise bad(name, None, "is missing", remedy)
         raise bad(name, value, problem, remedy)
@@ -107,6 +115,7 @@ class JobField:
         """
         if self.kind is str and is_number(value):
             return str(value)  # rendered by a DAG with render_template_as_native_obj
+        # What is no text was rendered to an object, and a template is not rendered yet.
         if not isinstance(value, str) or is_deferred(value):
             return value
         try:
@@ -124,13 +133,9 @@ class JobField:
 
     def _one(self, text: str) -> Any:
         """A text in the field's type; raises ValueError."""
-        if self.kind is not bool:
-            return self.kind(text)
-        if text in ("true", "True"):
-            return True
-        if text in ("false", "False"):
-            return False
-        return text
+        if self.kind is bool:
+            return {"true": True, "True": True, "false": False, "False": False}.get(text, text)
+        return self.kind(text)
 
 
 def is_number(value: object) -> bool:
@@ -149,6 +154,7 @@ def _entries(text: str) -> list[str]:
     """The entries of a list that was rendered as text."""
     if text == "[]":
         return []
+    # Jinja renders a list as Python writes it.
     return text.strip("[]() ").split(",")
 
 

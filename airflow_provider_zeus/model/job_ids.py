@@ -21,7 +21,7 @@ def job_id_of_value(job_id: str, value: str) -> str:
 
 def names_in(job_id: str) -> list[str]:
     """The names of which the name of a job is made: DAG and task, and perhaps a value."""
-    no_name = "\0"  # is in no name of Airflow's
+    no_name = "\0"  # no name of Airflow's has it, so no two of them meet in one id
     return [_name(part.replace(no_name, ".")) for part in job_id.replace("..", no_name).split(".")]
 
 

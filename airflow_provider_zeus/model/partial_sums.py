@@ -51,8 +51,10 @@ class Report:
     """Partial (heartbeat) or final (tell) observation of one trial."""
 
     observation: Observation
-    profile: Sequence[ProfileSample] = ()  # new since the last report of this trial
-    points: Sequence[PowerPoint] = ()  # new since the last report of this trial
+    # new ones alone: with all of them each report would be longer
+    profile: Sequence[ProfileSample] = ()
+    # new ones alone: with all of them each report would be longer
+    points: Sequence[PowerPoint] = ()
     unsure: Sequence[Report] = ()
     # heartbeats before it that got no answer, oldest first: stored or not
 
@@ -67,6 +69,7 @@ def joined(reports: Sequence[S], most_points: int = MAX_POINTS) -> S:
     samples.
     """
     *earlier, newest = reports
+    # Most attempts send one report: it stays as it is, to the last digit.
     if not earlier:
         return newest
     observation = None
@@ -92,6 +95,7 @@ def merged(old: Observation, new: Observation) -> Observation:
     heartbeats reported. A field with a reason becomes None. So does a number that is not finite, or
     negative if it cannot be. Long texts are cut: a report may come from any source.
     """
+    # Before anything is compared: a report may be of any length.
     new = truncated_observation(new)
     missing = dict(new.reasons)
     values: dict[str, Any] = {}
@@ -111,6 +115,7 @@ def merged(old: Observation, new: Observation) -> Observation:
             value = getattr(old, name)
         values[name] = value
     reasons = {**old.reasons, **missing}
+    # Once out of memory, a later report cannot take it back.
     values["out_of_memory"] = old.out_of_memory or new.out_of_memory
     values["reasons"] = {name: why for name, why in reasons.items() if values.get(name) is None}
     return Observation(**values)
@@ -233,6 +238,7 @@ class _Span(NamedTuple):
         if later_w is None:
             return own_w
         seconds = self.seconds + later.seconds
+        # Two points of one moment have no duration to weigh them by.
         if not seconds:
             return (own_w + later_w) / 2
         return (self.seconds * own_w + later.seconds * later_w) / seconds
@@ -267,6 +273,7 @@ def _one_pass(spans: Sequence[_Span], width: float, *, mixed: bool) -> Iterator[
     for span in others:
         same = (last.point.limit_w, last.point.phase) == (span.point.limit_w, span.point.phase)
         fits = last.seconds + span.seconds <= width
+        # Points of another limit or phase stay apart as long as there is room.
         if fits and (same or mixed):
             last = last.joined(span)
         else:

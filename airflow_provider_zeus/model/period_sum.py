@@ -20,24 +20,25 @@ class PeriodSum:
 
     dag_id: str
     job_id: str
-    source: str | None  # None: nothing measured energy
+    source: str | None
     period: int
-    runs: int  # scheduled runs; one of several tries or attempts counts once
-    energy_j: float | None  # of the trials that measured it; None: none did
+    runs: int  # people count runs, not tries or attempts
+    energy_j: float | None  # None: no trial measured it, and 0 would look like a free one
     time_s: float | None
-    gpu_s: float | None  # time of each of its devices, added up
-    unknown: int  # trials that reported no time
-    # trials that reported a time, and no energy though they have a source: it is in no sum
+    gpu_s: float | None  # a GPU hour is paid for each device
+    unknown: int  # trials that reported nothing: no sum holds them, and pages say how many
+    # These took energy that no sum holds, so a sum beside them is a lower bound.
     without_energy: int
-    paid: float | None  # what the energy cost whose hours were priced, without PUE; None: none was
-    paid_j: float | None  # that energy
-    currencies: tuple[str, ...]  # of that, at most two named
-    g_co2e: float | None  # the same in grams of CO2e
+    # without PUE, which an administrator may correct later; None: no hour was priced
+    paid: float | None
+    paid_j: float | None  # the rest has no price of its own hours
+    currencies: tuple[str, ...]  # at most two: sums in two currencies are no amount already
+    g_co2e: float | None
     g_co2e_j: float | None
-    # of ``paid``, by waiting for a cheaper start; below 0: lost; None: no run waited
+    # What a cheaper start saved is no saving of the batch size: it is told apart. Below 0: lost.
     start_saved: float | None
-    start_saved_g: float | None  # the same of ``g_co2e``
-    # of all tasks of a DAG measured from outside, or of one; no saving can be known of them
+    start_saved_g: float | None
+    # A task measured from outside has no default to compare with: no saving is known.
     outside: bool = False
 
     def drawn(self) -> list[Observation]:
@@ -46,6 +47,8 @@ class PeriodSum:
         grams = _Factor.of(self.g_co2e, self.g_co2e_j, self.start_saved_g)
         paid_j = self.paid_j or 0.0
         g_j = self.g_co2e_j or 0.0
+        # Price and carbon of one hour mostly come together; what only one of them covers is the
+        # rest.
         both_j = min(paid_j, g_j)
         rest_j = (self.energy_j or 0.0) - paid_j - g_j + both_j
         return [
@@ -60,6 +63,7 @@ class PeriodSum:
         if not energy_j:
             return
         currencies = self.currencies or (None,)
+        # Two currencies make the sum no amount, which at_the_time() sees by these parts.
         for currency in currencies:
             yield Observation(
                 energy_j=energy_j / len(currencies),

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_provider_zeus.model import wire
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.trial import Trial
 
 
@@ -18,8 +19,8 @@ from airflow_provider_zeus.model.trial import Trial
 class TryNumbers:
     """The numbers of the attempts of one task instance."""
 
-    run: wire.Ordinal = 0  # 0: its run is in no log yet
-    earlier: wire.Ordinal = 0  # attempts of the earlier tries of the run
+    run: wire.Ordinal = 0  # 0: without the log, the run has no number yet
+    earlier: wire.Ordinal = 0  # attempts count through all tries of a run
 
     def attempt(self, number: int) -> str:
         """The number of an attempt as text, for example "12.2"; "2" if its run is in no log yet.
@@ -36,18 +37,17 @@ class RunNumbers:
     """The numbers of runs and attempts, from the trials of whole runs of one job or several."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
-        by_run: dict[tuple[str, ...], list[Trial]] = {}
-        for trial in sorted(trials, key=lambda trial: trial.number):
-            by_run.setdefault((trial.job_id, *trial.recurrence), []).append(trial)
+        in_order = sorted(trials, key=lambda trial: trial.number)
+        runs = grouped(in_order, lambda trial: (trial.job_id, *trial.recurrence))
         self._tries: dict[str, TryNumbers] = {}
         self._runs: dict[tuple[str, int], int] = {}
-        for run in by_run.values():
+        for run in runs.values():
             self._number(run)
 
     def _number(self, run: list[Trial]) -> None:
         """Number the tries of one run, whose trials are in order."""
         first = next((trial.number for trial in run if trial.number), 0)
-        attempts: dict[str, int] = {}  # of each try, by its task instance
+        attempts: dict[str, int] = {}
         for trial in run:
             ti_id = trial.key.ti_id
             attempts[ti_id] = max(trial.key.attempt, attempts.get(ti_id, 0))

@@ -20,13 +20,13 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.wire import Text, rules
 
-MOST_TEXT = 1000  # characters of a text, such as the reason why a training ended
-MOST_RETURNED = 4096  # characters of the JSON that a training function returned
-MOST_SAMPLES = 1000  # profile samples in one report, and in the profile of one device
-MOST_EPOCHS = 1000  # whose metric is kept
-MAX_POINTS = 500  # of power, of one trial
-MOST_PHASE = 50  # characters of the phase of a power point
-# Keys of the reasons that an observation may have: of its fields, and some that are no fields
+MOST_TEXT = 1000  # any training may write it, and each page of the job loads it
+MOST_RETURNED = 4096  # the next run gets it in its environment
+MOST_SAMPLES = 1000  # all of a device's are read for each decision
+MOST_EPOCHS = 1000  # a chart shows no more, and each row of a log is loaded
+MAX_POINTS = 500  # a chart has no more pixels, and each of a trial's points is stored
+MOST_PHASE = 50  # any training may write it
+# Any other key is a training's own, and would grow without bound.
 _REASONS = frozenset(f.name for f in fields(Observation)).union(
     (BATCH_SIZE, DATA_WAIT, LIMIT, NO_STRIKE, PAUSED, PLAIN, UNCAPPED, UNSEEN, WHY_COLD)
 )

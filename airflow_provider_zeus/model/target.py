@@ -16,7 +16,7 @@ _REMEDY = (
     'write it as "accuracy >= 0.84" or "rmse <= 1.5", or "rmse <= runtime" and call '
     "run.set_target()"
 )
-# words in the names of metrics that training makes fall, or rise
+# A target in the wrong direction is reached at once, or never: these words tell.
 _FALLING = frozenset(
     [
         "loss",
@@ -59,6 +59,7 @@ class Target:
                 "target", text, "cannot be read as metric, direction and value", _REMEDY
             )
         value: float | None = None
+        # The training alone can know a value that depends on its data.
         if match["value"] != "runtime":
             value = _number(match["value"])
             if not math.isfinite(value):
@@ -82,6 +83,7 @@ class Target:
                 f'run.set_target({value!r}): the job\'s target "{self} {self.value:g}" has a value '
                 f'already. Write "{self} runtime" there, or leave set_target() out.'
             )
+        # Epochs before and after would count against two targets.
         if epochs_reported:
             raise ReportError(
                 f"run.set_target({value!r}): an epoch was reported already. Set the target before "
@@ -112,6 +114,7 @@ class Target:
         """Why the direction looks like the wrong one, by the metric's name; empty if it does
         not.
         """
+        # Training makes a loss fall: a target that waits for it to rise is met by a bad model.
         opposite = "fall" if self.higher_is_better else "rise"
         if self._way != opposite:
             return ""
@@ -155,7 +158,8 @@ class Target:
 
     @property
     def _spaced(self) -> str:
-        return patterns.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()  # valAccuracy
+        # valAccuracy has its words by capitals alone
+        return patterns.sub(r"(?<=[a-z])(?=[A-Z][a-z]{2})", "_", self.metric).lower()
 
     @property
     def _is_named_as_share(self) -> bool:
@@ -178,6 +182,7 @@ class Target:
         # for example word error rate may be above 100 %
         rises_in_per_cent = self.per_cent and self.higher_is_better
         has_most = self._is_named_as_share or rises_in_per_cent
+        # A metric that may be any number is never in the wrong unit for sure.
         if not has_most or not 0 < value <= whole:
             return ""
         # sums of many terms are not exact
@@ -260,6 +265,7 @@ class Target:
             raise ReportError(
                 f"{shown}: not one number, but a text. Write {call}({self.metric}=float(value))."
             )
+        # An infinity on the near side would reach the target by an error.
         past_target = math.inf if self.higher_is_better else -math.inf
         if math.isnan(value) or value == past_target:
             raise ReportError(
@@ -307,6 +313,7 @@ def _meant(value: float) -> float:
     as it is.
     """
     shorter = [float(f"{value:.{digits}g}") for digits in range(6, 10)]
+    # torch computes in single precision: .9 comes as .89999998, which would miss a target of .9.
     first, *singles = array("f", [value, *shorter])
     if first != value:
         return value

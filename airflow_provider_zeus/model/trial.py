@@ -22,17 +22,17 @@ class State(StrEnum):
     """State of a trial."""
 
     RUNNING = "running"
-    CONVERGED = "converged"  # reached its target
+    CONVERGED = "converged"
     DONE = "done"  # measured alone, and ended without an error; teaches nothing
-    GIVEN_UP = "given_up"  # exploratory, stopped at its bound
+    GIVEN_UP = "given_up"  # it would cost more than the best one: exploration stops there
     EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
     # ended well and reported no metric: whether it reached its target is not known
     NO_METRIC = "no_metric"
-    FAILED = "failed"  # ended by an error
+    FAILED = "failed"
     NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
     # the model of an earlier run is still good, so nothing was trained; teaches nothing
     NOT_NEEDED = "not_needed"
-    ABANDONED = "abandoned"  # its lease expired, or a later try took over
+    ABANDONED = "abandoned"  # nothing says any more that its process lives
 
     @property
     def text(self) -> str:
@@ -82,14 +82,14 @@ class Phase(StrEnum):
 
     # a size without a run that counts (knowledge gradient; pruning exploration, Algorithm 3)
     EXPLORE = "explore"
-    RETURN = "return"  # a size that has not run for long is tried once
+    RETURN = "return"  # the data may have changed since it last ran
     # a known size, to learn more of it (knowledge gradient; Thompson sampling, Algorithm 1)
     SAMPLE = "sample"
     # the best known size: no other is worth a try, may be tried now, or was given up
     INCUMBENT = "incumbent"
     AUDIT = "audit"  # the default, so that what the job saves is measured and not only estimated
-    PINNED = "pinned"  # a live setting fixes the batch size
-    FALLBACK = "fallback"  # the store cannot be reached: default or last-known batch size
+    PINNED = "pinned"  # a person knows better
+    FALLBACK = "fallback"  # a store that is away must not stop a training
     # no batch size is chosen: the task runs as it is, and what it takes is measured
     MEASURED = "measured"
 
@@ -140,7 +140,7 @@ class Origin:
     task_id: str = ""
     map_index: wire.Count = -1
     try_number: wire.Count = 1
-    run_type: str = "manual"  # scheduled | asset_triggered | manual | backfill | test
+    run_type: str = "manual"
     data_slice: str | None = None
 
     def recurrence(self, ti_id: str) -> tuple[str, ...]:
@@ -158,8 +158,8 @@ class DeviceInfo:
 
     model: str
     count: int = 1
-    max_power_w: float | None = None  # MAXPOWER of Eq. 2, summed over the GPUs used
-    # nvml_counter | nvml_poll | rapl | rapl_share | estimate | simulated
+    max_power_w: float | None = None  # of all GPUs used: Eq. 2 weighs their time at full power
+    # Figures of two sources never add up.
     energy_source: str | None = None
 
     @property
@@ -182,8 +182,8 @@ class ProfileSample:
     energy_j: float
     time_s: float
     steps: wire.Samples = 0
-    capped: wire.Share | None = None  # of the time, in which the board was power-capped
-    sm_clock_mhz: wire.Amount | None = None  # mean clock of the multiprocessors
+    capped: wire.Share | None = None  # a limit that never binds saves nothing
+    sm_clock_mhz: wire.Amount | None = None  # a locked clock looks like a cap
 
     @classmethod
     def mark(cls, batch_size: int) -> Self:
@@ -224,15 +224,17 @@ class ProfileSample:
 class PowerPoint:
     """Mean power up to ``t_s`` seconds after the first training step, with power limit and phase at
     that time.
+
+    :param phase: "profile", "train" or "validate".
     """
 
     t_s: float
     power_w: float | None
     limit_w: float | None
-    phase: str  # profile | train | validate
+    phase: str
 
 
-# live setting: numbers of trials that teach nothing, since a person took their runs out
+# A person knows that these runs went wrong: they teach nothing.
 EXCLUDED = "excluded"
 # key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
 BATCH_SIZE = "batch_size"
@@ -248,7 +250,7 @@ START_UNSEEN = "the start is not seen to be used"
 NO_STRIKE = "no_strike"
 # reason of a try that another one followed, and whose result nothing kept
 LOST = "retried, result lost"
-NO_RESULT = "no result"  # reason of a trial whose training left nothing
+NO_RESULT = "no result"
 # key of ``Observation.reasons``: what waiting for batches took, and what to try
 DATA_WAIT = "data_wait"
 # key of ``Observation.reasons``: no power limit can save anything here, and none was set
@@ -260,7 +262,7 @@ LIMIT = "power_limit"
 # key of ``Observation.reasons``: the figures are those of the processors, since a container hides
 # who used a GPU
 GPU_HIDDEN = "gpu_hidden"
-TELL_METRIC = (  # the remedy
+TELL_METRIC = (
     "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other "
     "training calls "
     "run.report() under ZeusRun.from_env()"
@@ -269,12 +271,12 @@ TELL_STEPS = (
     "use run.data_loader(data), or batches of run.batch_size with run.step(samples) after each "
     "optimizer step; where gradients are accumulated, the parts of a step add up to run.batch_size"
 )
-OF_OUTSIDE = ", outside of run.epochs()"  # how such a reason ends if steps are not in their epoch
+OF_OUTSIDE = ", outside of run.epochs()"  # each way to lose count has a remedy of its own
 TELL_EPOCHS = (
     "train within `for epoch in run.epochs():` alone, and give what is no training a loader of its "
     "own"
 )
-OF_TRAINER = ", in a Trainer"  # how such a reason ends if a framework's trainer makes the loader
+OF_TRAINER = ", in a Trainer"  # a trainer makes its own loader, which only its callback can see
 TELL_TRAINER = (
     "give the Trainer this package's callback of Hugging Face or Lightning, and the batch size "
     "run.local_batch_size "
@@ -326,38 +328,38 @@ class Observation:
     device_count: wire.Devices | None = None
     max_power_w: wire.Watts | None = None
     energy_source: wire.LongText | None = None
-    gpu_uuid: wire.GpuNames | None = None  # of several GPUs, joined by commas
-    # of several GPUs, each one's part of ``energy_j``
+    gpu_uuid: wire.GpuNames | None = None
+    # One GPU that draws much more than its siblings has a fault.
     gpu_energy_j: tuple[wire.Joules, ...] | None = None
     limit_found_w: wire.Watts | None = None
     learning_rate: wire.AnyNumber | None = None
-    # that was taken; None: nothing was planned or reported, or the models' starts differ
+    # A planned start may not be taken: only what was taken teaches.
     start: Start | None = None
-    # the earlier model's metric on this run's data, by still_good or served
+    # The earlier model's metric on new data shows whether training was worth it.
     served: wire.AnyNumber | None = None
-    # start of the plan that observed it: two starts are two observations
+    # A retried process sends its lines again: one start is one observation.
     start_id: wire.StartId | None = None
-    # of a run without a batch size: which kind of step its profile is of
+    # Without a batch size nothing else says which samples compare.
     step_kind: wire.Ordinal | None = None
-    # share of the time in which the GPU worked, 0 to 1; the mean of several GPUs
+    # A GPU that idles is slowed by its data, and no limit or batch size helps.
     gpu_busy: wire.Share | None = None
-    # waited for batches, and as far as is known the GPU did not work
+    # Time in which the GPU is paid for and does nothing.
     data_wait_s: wire.Seconds | None = None
-    # of the host's processors and memory beside the GPU: in no cost, and no energy
+    # The host serves other tasks too, so its energy is in no cost.
     host_j: wire.Joules | None = None
     host_source: wire.ShortText | None = None
-    # the metric of each of the first 1000 epochs
+    # A target that the first epoch reaches is too easy.
     epoch_metrics: tuple[wire.AnyNumber, ...] | None = None
-    out_of_memory: bool = False  # in the first attempt of a process: the batch size does not fit
-    # JSON of what the training function returned, for ``run.previous``; on no page
+    out_of_memory: bool = False  # only in a fresh process it says that the batch size does not fit
+    # For ``run.previous``: it may hold anything, so no page shows it.
     returned: str | None = None
     price_per_kwh: float | None = None
     # mean over the hours in which the energy was drawn, as known when the attempt ended: a later
     # price changes no cost
     price_currency: wire.Currency | None = None
     price_source: wire.ShortText | None = None
-    price_at_once: float | None = None  # the same, had the run not waited
-    g_co2e_per_kwh: float | None = None  # as the price
+    price_at_once: float | None = None  # the difference is what waiting saved
+    g_co2e_per_kwh: float | None = None
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -425,9 +427,9 @@ class Previous:
     ``run.previous`` reads.
     """
 
-    # JSON of what it returned; None: it was not kept, as no JSON of at most 4 kB
+    # None: no JSON, or over 4 kB, which the next run's environment could not hold.
     returned: str | None = None
-    not_needed: int = 0  # newest runs in a row that trained nothing
+    not_needed: int = 0  # after many of them one has to train: a check may err
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,11 +440,11 @@ class Lineage:
     A run that was not needed passes on the one that it found.
     """
 
-    from_ti_id: wire.Name | None = None  # key of the trial that trained it
+    from_ti_id: wire.Name | None = None
     from_attempt: wire.Count | None = None
-    from_start: Start | None = None  # of that trial
-    from_generations: wire.Count | None = None  # of that trial since a cold start
-    from_age: wire.Count | None = None  # runs of the job from that one to this one
+    from_start: Start | None = None
+    from_generations: wire.Count | None = None  # warm starts in a row wear a model out
+    from_age: wire.Count | None = None  # an old model may not know the newest data
 
     @classmethod
     def after(cls, trial: Trial, age: int) -> Lineage:
@@ -469,15 +471,16 @@ class PlannedAttempt:
     phase: Phase
     why: str
     bound_epochs: wire.Amount | None = None
-    bound_cost: wire.Amount | None = None  # joules of Eq. 2
-    # EpochCost above which this batch size would not have been chosen
+    bound_cost: wire.Amount | None = None
+    # An attempt whose epochs cost more than hoped stops early.
     max_epoch_cost: wire.Amount | None = None
-    # slice size of the cost bounds, which scale with the slice
+    # A larger slice costs more: the bounds scale with it.
     bound_samples_per_epoch: wire.Amount | None = None
-    round: wire.Count | None = None  # pruning round (Algorithm 3) of an EXPLORE attempt
-    in_time: InTime | None = None  # of a job with finish_by
-    usual_s: wire.Seconds | None = None  # of a relief: what its runs take, if that is known
-    start: Start | None = None  # of a job with several starts
+    round: wire.Count | None = None  # Algorithm 3 walks each round in order
+    in_time: InTime | None = None
+    # a relief has no batch size, so only its past tells how long it takes
+    usual_s: wire.Seconds | None = None
+    start: Start | None = None
 
     @property
     def bounded(self) -> bool:
@@ -545,7 +548,7 @@ class Decision:
     policy: str
     stand_in: PlannedAttempt | None = None
     reliefs: tuple[PlannedAttempt, ...] = ()
-    # live ones; None: not read for it
+    # A setting may change after the decision, which is read with what it knew.
     settings: Mapping[str, Any] | None = field(default=None, compare=False)
 
     @property
@@ -554,7 +557,7 @@ class Decision:
         return in_order(self.attempts, self.stand_in, self.reliefs)
 
 
-OUTSIDE = "outside"  # policy of the decision of a task that [zeus] measure names
+OUTSIDE = "outside"  # nothing decided about it, and pages tell it apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -562,20 +565,20 @@ class Trial:
     """One row of the trial log."""
 
     job_id: wire.Name
-    number: wire.Ordinal  # from 1, in the order in which the job's trials were opened
+    number: wire.Ordinal  # the order of opening: clocks of hosts differ
     key: TrialKey
     origin: Origin
-    spec: Mapping[str, Any]  # ZeusJob.to_dict() that was decided with, live settings applied
-    decision: Decision  # one per recurrence; the row of a second attempt repeats it
-    planned: PlannedAttempt  # the attempt of that decision that this trial runs
+    spec: Mapping[str, Any]  # the job of a DAG file may have changed since
+    decision: Decision  # a second attempt is part of the same decision
+    planned: PlannedAttempt
     state: State
     reason: str | None = None
-    asked_after_seq: wire.Ordinal = 0  # the highest told_seq that the decision knew
-    # number of the closing or reopening within the job; None before the first
+    asked_after_seq: wire.Ordinal = 0  # a run that ended later taught it nothing
+    # Lessons are learned in the order of closing, which differs from that of opening.
     told_seq: wire.Ordinal | None = None
-    opened_at: wire.Moment = 0.0  # the store's clock
+    opened_at: wire.Moment = 0.0  # the store's clock: those of hosts differ
     lease_until: wire.Moment = 0.0
-    # length of the lease: time after its last report until a trial is abandoned
+    # A training that is killed reports nothing: after so long a silence it is dead.
     lease_s: wire.Span = 24 * 3600.0
     closed_at: wire.Moment | None = None
     observation: Observation = field(default_factory=Observation)

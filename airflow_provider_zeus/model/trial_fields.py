@@ -37,7 +37,6 @@ def _all(part: str, cls: Any) -> list[TrialField]:
 
 
 _REPORTED = _all("observation", Observation)
-# in the order of a rendering
 FIELDS = (
     *map(TrialField, ("job_id", "number", "reason", "asked_after_seq", "told_seq")),
     *map(TrialField, ("opened_at", "lease_until", "lease_s", "closed_at")),
@@ -46,16 +45,16 @@ FIELDS = (
     *_REPORTED,
     *_all("key", TrialKey),
     TrialField("state"),
-    TrialField("batch_size", "planned"),  # once more beside ``planned``, for statements
+    TrialField("batch_size", "planned"),  # once more beside ``planned``: statements select by it
     TrialField("phase", "planned"),
     *map(TrialField, ("planned", "decision", "spec")),
 )
-# what changes after a trial was opened
+# An update writes these alone: the rest is the decision, which stays.
 CHANGING = (
     *("state", "reason", "told_seq", "lease_until", "lease_s", "closed_at"),
     *(field.name for field in _REPORTED),
 )
-# what a trial is read from: its parts, each with its fields
+# Each part is a dataclass of its own, which is read and checked by itself.
 _PARTS = ("origin", "lineage", "observation", "key")
 
 

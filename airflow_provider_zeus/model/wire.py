@@ -39,7 +39,7 @@ Reader = Callable[[Any], Any]
 log = guarded_log(__name__)
 
 
-LEAST = 1e-9  # of a figure that is not 0, without its sign
+LEAST = 1e-9  # no meter tells less, and a product of two such numbers is not 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ class Figure:
     high: float = 1e15
     least: float = LEAST
     rounded: bool = False  # a difference of measured values, so rounding may leave a tiny rest
-    part_of: str = ""  # field of the sum that it is a part of
+    part_of: str = ""  # a part is never below 0 by more than rounding
     readable: float = 2.0**64  # sums of such numbers are finite
-    whole: bool = False  # a whole number that may be written as 5.0
+    whole: bool = False  # other languages write 5.0 for a whole number
 
     def problem(self, value: Any) -> str:
         """Why a number, or one of a tuple, cannot have been measured; empty if it can, and for
@@ -89,7 +89,7 @@ class Text:
     A longer one is cut, or refused if it has to be stored unchanged (``exact``).
     """
 
-    most: int | None = None  # characters
+    most: int | None = None
     exact: bool = False
 
 
@@ -113,12 +113,11 @@ AnyNumber = Annotated[  # a loss that diverges may be 1e300
 ]
 Devices = Annotated[int, Figure(low=1, high=10**6 - 1)]
 Samples = Annotated[int, Figure(low=0, whole=True)]
-Count = Annotated[int, Figure(readable=2**31 - 1)]  # of what a database holds in 32 bits
-MOST_NUMBER = 2**40  # of a trial, or of its closing
+Count = Annotated[int, Figure(readable=2**31 - 1)]  # a database holds 32 bits
+MOST_NUMBER = 2**40  # a number above it is damage, and would use up the others
 Ordinal = Annotated[int, Figure(low=0, high=MOST_NUMBER)]
-LATEST_S = 4_102_444_800  # the year 2100
-Moment = Annotated[float, Figure(low=0, high=LATEST_S, least=0)]  # seconds since the epoch
-# seconds from one moment to another
+LATEST_S = 4_102_444_800  # a later moment is a mistake of units
+Moment = Annotated[float, Figure(low=0, high=LATEST_S, least=0)]
 Span = Annotated[float, Figure(low=-LATEST_S, high=LATEST_S, least=0)]
 Logarithm = Annotated[float, Figure(low=-100, high=100, least=0)]
 Name = Annotated[str, Text(exact=True)]
@@ -126,7 +125,7 @@ StartId = Annotated[str, Text(100, exact=True)]  # ours has 32 characters
 LongText = Annotated[str, Text(1000)]
 ShortText = Annotated[str, Text(200)]
 Currency = Annotated[str, Text(12)]
-GpuNames = Annotated[str, Text(10_000)]  # of all GPUs, joined
+GpuNames = Annotated[str, Text(10_000)]
 
 
 def encode(value: Any) -> Any:
@@ -134,7 +133,7 @@ def encode(value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, str):
-        return str(value)  # of a StrEnum its value
+        return str(value)  # a StrEnum would be written by its name
     if isinstance(value, Mapping):
         return {key: encode(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -313,7 +312,8 @@ def _refuse(name: str, value: Any, problem: str) -> NoReturn:
 def _read_object(name: str, read_part: Reader, value: Any) -> Any:
     if not isinstance(value, Mapping):
         _refuse(name, value, "no object")
-    if read_part is _as_it_is:  # a spec of 40 fields in each row
+    # as it is: a spec has 40 fields in each row, and its job checks them
+    if read_part is _as_it_is:
         return value
     return {key: read_part(part) for key, part in value.items()}
 

@@ -33,9 +33,9 @@ from airflow_provider_zeus.training.protocol.events import (
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_folder
 
-Start = list[ResultLine]  # the lines of one start of the plan, in order
+Start = list[ResultLine]
 
-MOST_STARTS = 100  # of one plan; each is a row of the log
+MOST_STARTS = 100  # each is a row of the log, and a hostile file may have any number
 # lines of all starts of a result, heartbeats merged into the next line not counted
 _MOST_KEPT = 1000
 

@@ -295,7 +295,8 @@ def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
         ("torchrun",): torchrun,
         ("-m", "torch.distributed.run"): torchrun,
         ("-m", "torch.distributed.launch"): torchrun,
-        ("accelerate", "launch"): {"--num-processes": ""},  # of all hosts; its default is in a file
+        # its default is in a file, which no command line shows
+        ("accelerate", "launch"): {"--num-processes": ""},
     }
     for launcher, options in launchers.items():
         size = len(launcher)
@@ -329,7 +330,7 @@ def _before_script(words: Sequence[str], options: Collection[str]) -> Sequence[s
     :param options: of which it is known that a value follows.
     """
     sure = True  # no earlier word may have been the script
-    before = ""  # the word before
+    before = ""
     for i, word in enumerate(words):
         bare = before.startswith("-") and "=" not in before
         is_value = _option(before) in options

@@ -27,12 +27,13 @@ class ZeusConfig(HostSettings):
     """All that a task needs of the section ``[zeus]`` of Airflow's configuration."""
 
     enabled: str = ON
-    measured_watts: float | None = None  # as ``cpu_watts``, for tasks that are only measured
+    # a task that is only measured has an estimate by default: no choice depends on it
+    measured_watts: float | None = None
     state_dir: Path
     heartbeat_s: float
     lease_s: float
-    attempt_root: str | None = None  # parent of run.attempt_dir
-    shared_group: str = ""  # of the folders that are made here; empty: this user alone
+    attempt_root: str | None = None
+    shared_group: str = ""  # tasks of several users may share a host; empty: this user alone
 
     @classmethod
     def read(cls) -> ZeusConfig:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 
-DATED = frozenset(  # of a run with a logical date alone
+DATED = frozenset(  # only a run with a logical date has these
     {
         *("logical_date", "ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz"),
         *("data_interval_start", "data_interval_end"),
@@ -174,7 +174,7 @@ class ChecksTemplates:
     the error.
     """
 
-    _undefined: tuple[str, str] | None = None  # the first such template, and Jinja's message
+    _undefined: tuple[str, str] | None = None
 
     def render_template(
         self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None

@@ -37,9 +37,9 @@ from airflow_provider_zeus.untrusted_files import opened_folder, read_plain, wri
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-FOLDER = "zeus-"  # begins the name of a folder of plans and results
-_KEY = "zeus_slurm_job"  # in Airflow's task state
-_NOTE = "job.json"  # in the job's folder
+FOLDER = "zeus-"  # a person who finds a folder should know whose it is
+_KEY = "zeus_slurm_job"
+_NOTE = "job.json"
 
 log = guarded_log(__name__)
 

@@ -103,7 +103,7 @@ class StepsOfCommand:
             gpus_held = (device.uuid,)
         handed = replace(plan, gpus_held=gpus_held).to_json()
         self.environ = telling_nothing(plan)
-        self._newest: dict[str, Observation] = {}  # of each start
+        self._newest: dict[str, Observation] = {}  # each start counts from 0 again
         self._looking = Lock()  # the heartbeat's thread looks too
         self._unsent: deque[ProfileSample] = deque()
         self._kept = ExitStack()

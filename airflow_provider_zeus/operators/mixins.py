@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.reports.run_figures import RunFigures
     from airflow_provider_zeus.store.sql.store import Store
 
-Notifier = Callable[[Any], Any]  # of Airflow: it gets the context
+Notifier = Callable[[Any], Any]
 
 # Keys of the XComs that the operators push.
-DECISION = "zeus_decision"  # what runs and why, for users
-COST = "zeus_cost"  # what the run cost, for users
-WAIT = "zeus_wait"  # until when the task waits and why, for users
-PLAN = "zeus_plan"  # from ZeusTrial's setup task: the plan, for the training process
+DECISION = "zeus_decision"
+COST = "zeus_cost"
+WAIT = "zeus_wait"
+PLAN = "zeus_plan"  # the training process may run on a host without a store
 # from ZeusTrial's setup task: the trial and the result folder, for the teardown task
 HANDED_OVER = "zeus_trial"
 
-MOST_S = 5.0  # limit of reading the log and of working out what a run saved, when it has ended
+MOST_S = 5.0  # the end of a task must not wait for a figure that a page can show later
 
-PUSH_S = 3.0  # limit of pushing an XCom for users
+PUSH_S = 3.0  # the run goes on without an XCom that only people read
 
 log = guarded_log(__name__)
 
@@ -114,7 +114,7 @@ class ReportsCost(ShowsCost):
     """
 
     outlets: list[Any]
-    _extra: Mapping[str, Any] | None = None  # the figures of this run, once it has ended
+    _extra: Mapping[str, Any] | None = None
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """The answer to OpenLineage's provider at the end of a task, failed ones included; None:
@@ -233,8 +233,8 @@ class StartsLater(ShowsCost):
     job: Mapping[str, Any]
     job_id_by: str | None
     zeus_conn_id: str
-    trains: str | None = None  # task id of the operator that trains, if that is another one
-    waited_since_s: float | None = None  # set by the wait; None: there was none
+    trains: str | None = None  # people look for the task that trains
+    waited_since_s: float | None = None
 
     def arguments(self) -> Mapping[str, Any]:
         """The arguments of this map index that ``job_id_by`` may name, rendered."""

@@ -32,9 +32,9 @@ from airflow_provider_zeus.training.protocol.events import ResultLine
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-LEAST_S = 1.0  # a task that took less leaves no row
-STORE_S = 2.0  # the end of a task waits this long for the store
-SLOWER = 4  # heartbeats of these tasks are so many times as far apart as those of trainings
+LEAST_S = 1.0  # most tasks of a site take less, and would fill the log
+STORE_S = 2.0  # such a task does not know of Zeus, and must not become slower
+SLOWER = 4  # a site has many such tasks, and each heartbeat writes
 
 log = guarded_log(__name__)
 
@@ -86,7 +86,7 @@ class OutsideRow:
 
     def __init__(self, trial: Trial, config: ZeusConfig) -> None:
         self.trial = trial
-        self.until_s = 0.0  # until then the end of the task waits for the store [monotonic]
+        self.until_s = 0.0  # all writes of an end share one limit [monotonic]
         self._state_dir = config.state_dir
         lease_s = SLOWER * config.lease_s
         self._writer = ResultWriter(None, trial, lease_s=lease_s, reopen=open_log)

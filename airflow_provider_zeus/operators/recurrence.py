@@ -62,12 +62,12 @@ class Recurrence:
     plan: Plan
     device: Device
     reporter: ResultReporter
-    decision: Mapping[str, Any]  # XCom ``zeus_decision``
-    opened: Callable[[], Store]  # the store, or raises StoreError
+    decision: Mapping[str, Any]
+    opened: Callable[[], Store]  # a function, since a training may outlive the connection
     elsewhere: bool = False  # the training runs on another host, and ``device`` measures nothing
     # of a training elsewhere: how the next try of its task finds it; None: it is not to
     notes: JobNotes | None = None
-    left: LeftJob | None = None  # the training of an earlier try that this one goes on with
+    left: LeftJob | None = None  # a Slurm job outlives the task that submitted it
 
     @classmethod
     def open(

@@ -99,11 +99,11 @@ class ResultReporter:
         )
         self._thread = StoreThread(self._take)
         self._left_s = left_s
-        self.stopped = False  # whether the task is being stopped
+        self.stopped = False
         self._failing = False
-        self._began = False  # whether a line of an attempt has come
+        self._began = False  # a training that began no attempt has no figures
         self._ends: list[EndLine] = []
-        self._kept: tuple[str, int | None] | None = None  # (start id, attempt) of the kept model
+        self._kept: tuple[str, int | None] | None = None  # a later try may keep another model
 
     def __call__(self, line: ResultLine) -> None:
         """Take one line.

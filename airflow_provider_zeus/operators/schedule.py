@@ -17,6 +17,7 @@ from airflow_provider_zeus.airflow_compat import is_test_run
 from airflow_provider_zeus.errors import SignalError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.deadline import deadline_of, parse
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.operators.origin import type_of
@@ -29,8 +30,8 @@ from airflow_provider_zeus.units import time_text
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-USUAL = 8  # newest runs that say how long a run takes
-QUEUE_S = 120.0  # from the end of a wait until a worker trains, if the run has to end in time
+USUAL = 8  # older runs had other data and code
+QUEUE_S = 120.0  # a worker may be busy when a wait ends, and the deadline is near
 
 log = guarded_log(__name__)
 
@@ -131,7 +132,7 @@ class PlannedWait:
     why: str
     until_s: float | None = None
     latest_s: float | None = None
-    duration_s: float | None = None  # believed
+    duration_s: float | None = None
     # expected, as a share of starting at once; None: nothing, or not known
     saves: float | None = None
 
@@ -267,10 +268,7 @@ def durations(trials: Iterable[Trial]) -> Durations | None:
     runs = _kept_runs(trials)[-USUAL:]
     if not runs:
         return None
-    took_s = []
-    for run in runs:
-        times_s = [trial.observation.time_s or 0.0 for trial in run]
-        took_s.append(sum(times_s))
+    took_s = [sum_of_known(trial.observation.time_s for trial in run) for run in runs]
     most_s = max(took_s)
     attempts = runs[-1][-1].decision.attempts  # none if pruned
     in_time = attempts[-1].in_time if attempts else None

@@ -32,7 +32,7 @@ class ZeusStartTrigger(BaseTrigger):
     :param zeus_conn_id: of the run log, which keeps the series of services.
     """
 
-    replan_s = 900.0  # between two looks at the forecast
+    replan_s = 900.0  # a forecast changes some times a day
     # it does not fire before: Airflow fails tasks whose wait ends while they still defer
     first_s = 60.0
 

@@ -58,7 +58,7 @@ from airflow_provider_zeus.training.protocol.events import (
 )
 from airflow_provider_zeus.training.protocol.plan import Ended, Plan
 
-READ_S = 1.0  # how often the result file is read
+READ_S = 1.0  # a page that shows a training is a second late at most
 
 log = guarded_log(__name__)
 
@@ -200,13 +200,15 @@ class CommandStart:
         self.plan = plan
         self._began_s = time.monotonic()
         self._first_starts = first_starts
-        self.start_id = ""  # of the process that took the plan; empty while none has
-        self.trained = False  # whether that process began an attempt
-        self._failing = False  # whether its result could not be read the last time
+        self.start_id = ""  # a second process of one plan counts as another start
+        self.trained = False
+        self._failing = False  # the warning is logged once
         self._reporter = recurrence.reporter
         self._sender = ResultSender(recurrence.reporter)
-        most_in_environment = 100_000  # characters; Linux takes 131,072 bytes in one variable
-        self._handed = plan.to_json()  # ZEUS_PLAN: the plan, or its file
+        # Linux takes 131,072 bytes in one variable, and a character may have several
+        most_in_environment = 100_000
+        # ZEUS_PLAN: a plan that is too long for a variable is handed over as a file
+        self._handed = plan.to_json()
         self._result: Path | None = None
         if folder is not None:
             self._result = result_in(folder, plan.first_attempt)
@@ -224,14 +226,14 @@ class CommandStart:
         if recurrence.elsewhere and self._result:
             # a network file system may remember for a while that a file is missing
             self._result.touch()
-        self._device = recurrence.device.info  # that the store was asked for
-        self._newest: ResultLine | None = None  # of the attempt that runs
+        self._device = recurrence.device.info
+        self._newest: ResultLine | None = None
         self._ends: list[ResultLine] = []
-        self._beat_s = time.monotonic()  # time of the last heartbeat
+        self._beat_s = time.monotonic()
         self._folder = folder
         self._notes = recurrence.notes
-        self._job_line = ""  # by which sbatch has named its job
-        self._left: LeftJob | None = None  # the job of an earlier try that this start waits for
+        self._job_line = ""  # the job's id is in no other place
+        self._left: LeftJob | None = None  # a second job would train the same at the same time
 
     def reread(self) -> None:
         """Pass on the lines that the process has written while no try of the task lived.

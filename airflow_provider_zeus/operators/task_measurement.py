@@ -23,7 +23,7 @@ from airflow_provider_zeus.training.protocol.events import ENDED_AT_S, Kind, Res
 
 log = guarded_log(__name__)
 
-LOOK_S = 2.0  # between two looks at which GPUs the task uses
+LOOK_S = 2.0  # a task may use a GPU for a few seconds alone
 SKIPPED = "the task skipped itself"
 UNKNOWN_END = "its end is not known"
 
@@ -95,14 +95,15 @@ class TaskMeasurement:
         self._steps = steps
         self._sender = ResultSender(sink)
         self._meter: Meter | None = None
-        self._silent = "the devices could not be opened"  # why they are asked nothing any more
+        # devices that failed once would fail at each look
+        self._silent = "the devices could not be opened"
         # without devices the row still has the task's time
         with outlived("open the devices to measure this task"):
             self._meter = open_meter()
             self._silent = ""
         self._began_s = time.monotonic()
         self._beat_s = self._began_s  # time of the last heartbeat
-        self._look_s = 0.0  # time of the last look at the devices
+        self._look_s = 0.0
         self._sender.send("attempt", attempt=attempt)
         self._beats = Heartbeat(self._beat, min(LOOK_S, heartbeat_s))
 
@@ -150,7 +151,7 @@ class TaskMeasurement:
         self._beat_s = self._look_s
         points: tuple[PowerPoint, ...] = ()
         if self._meter is not None and not self._silent:
-            points = (self._meter.point(),)  # mean power since the last heartbeat
+            points = (self._meter.point(),)
         self._send("beat", observation, points=points)
 
     def _send(self, kind: Kind, observation: Observation, **fields: Any) -> None:

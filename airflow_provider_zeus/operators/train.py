@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.training.run import ZeusRun
     from airflow_provider_zeus.training.step_handle import StepHandle
 
-RUN = "run"  # the function's parameter for the run handle
+RUN = "run"
 
 log = guarded_log(__name__)
 

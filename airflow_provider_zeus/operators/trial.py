@@ -290,7 +290,7 @@ class ZeusTellOperator(ReportsCost, BaseOperator):
         self.setup_task_id = setup_task_id
         self.result_key = result_key
         self.zeus_conn_id = zeus_conn_id
-        self.trains: str | None = None  # the operator inside
+        self.trains: str | None = None
 
     def execute(self, context: Context) -> None:
         """Collect the result and report it."""

@@ -106,12 +106,12 @@ def push_plan(
 class Training:
     """The task between setup and teardown, as the teardown task sees it."""
 
-    context: Mapping[str, Any]  # of the teardown task
+    context: Mapping[str, Any]
     setup_task_id: str
-    trains: str | None  # task id of the operator that trains
+    trains: str | None
     result_key: str
     conn_id: str
-    report: Callable[..., None]  # :meth:`.ReportsCost.report_cost` of the teardown task
+    report: Callable[..., None]
 
     def pull(self, task_id: str | None, key: str) -> Any:
         """Pull an XCom of the same instance of a mapped group."""

@@ -16,24 +16,24 @@ from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
 from airflow_provider_zeus.optimizer.belief import Belief, where_of
 
 BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
-RECENT = 5  # newest runs whose median says which runs count: three of them show a change
-ALIKE = 0.15  # how far from that median a run may be to count [relative]
+RECENT = 5  # three of five runs show a change, which a mean would hide
+ALIKE = 0.15  # a run beside it was disturbed, for example by a shared host [relative]
 # a run that is so many times as dear as expected is wild: the machine may have paused it
 DOUBT = 2.0
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
 
-Entries = tuple[tuple[int, Rates], ...]  # of one batch size on one device: trial number, rates
+Entries = tuple[tuple[int, Rates], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """One batch size: the posterior of its mean cost under a flat prior (Algorithm 2)."""
 
-    runs: int  # converged runs in the window
+    runs: int
     mean_epochs: float
-    mean: float  # posterior mean of the cost of a run [J]
-    sd: float  # posterior standard deviation of that mean [J]
-    epoch_cost: float  # [J]
+    mean: float
+    sd: float
+    epoch_cost: float
 
 
 def mean_epochs(
@@ -99,10 +99,10 @@ def arms_of(belief: Belief, costs: Mapping[int, float]) -> dict[int, Arm]:
 class _Here(NamedTuple):
     """What the runs on one device show of EpochCost."""
 
-    rates: Mapping[int, Entries]  # by batch size
+    rates: Mapping[int, Entries]
     weights: Weights
-    size: float | None  # samples of the newest slice
-    rests: Mapping[int, float]  # cost of validation per epoch [J], by batch size
+    size: float | None  # the next run trains on a slice like the newest
+    rests: Mapping[int, float]  # a try may end within its first epoch, before any validation
 
     @classmethod
     def of(cls, belief: Belief, device: DeviceInfo | None, weights: Weights) -> _Here:
@@ -280,10 +280,10 @@ def run_variance(
 class _Measured(NamedTuple):
     """EpochCost of one batch size."""
 
-    mean: float  # [J], of the runs that are alike
-    runs: int  # that are
+    mean: float
+    runs: int
     varying: int  # runs that are not wild: they show how EpochCost varies
-    squares: float  # sum of the squared deviations of their ln EpochCost
+    squares: float  # sums of several sizes pool their spread
 
 
 @lru_cache(maxsize=1024)  # one trial changes the entries of one batch size

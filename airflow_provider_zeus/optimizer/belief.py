@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 VERSION = "20"  # of learn(); checkpoints of another version are not read
 # newest recurrences that are told apart: later tries of them are no further ones
 RECURRENCES_KEPT = 100
-RATES_KEPT = 16  # newest trials whose rates may count, per batch size and device
+RATES_KEPT = 16  # hardware and code change: older rates say little
 # recurrences for which strikes bar a size the first time; each time after that it is twice as long
 STRUCK_FOR = 10
 STRUCK_MOST = 80  # and at most so long
-STRIKES = 2  # that bar a size that has reached the target
-STRIKES_IN = 3  # newest runs of the size in which they count
-TARGET_IS_NEW = 8  # ended runs after a change of the target during which decisions name it
-UNKNOWN = ""  # device model of a trial that ended before it reported its device
+STRIKES = 2  # one failure may be that of a host
+STRIKES_IN = 3
+TARGET_IS_NEW = 8  # later it is no news
+UNKNOWN = ""
 
-Run = tuple[int, int, float]  # trial number, batch size, epochs
+Run = tuple[int, int, float]
 
 
 def model_of(device: DeviceInfo | None) -> str:
@@ -56,7 +56,7 @@ class Failure(NamedTuple):
 
     number: int
     batch_size: int
-    run: str  # the recurrence that it belongs to
+    run: str
     # whether the size may be the cause; else its start is, or its row says why not (NO_STRIKE)
     of_size: bool
 
@@ -81,12 +81,12 @@ class Belief:
     excluded: frozenset[int] = frozenset()
     # highest trial number, and whether that trial died or taught nothing
     newest: tuple[int, bool] = (0, False)
-    # newest trial that ended, and whether nothing could have stopped it (PLAIN)
+    # A try that nothing can stop must not follow one that nothing could stop.
     plain: tuple[int, bool] = (0, False)
     # newest runs that reached the target: ``job.window``, and up to half as many more
     converged: tuple[Run, ...] = ()
-    learned: int = 0  # how many such runs there were
-    stopped: tuple[Run, ...] = ()  # as many newest runs that did not: Epochs(b) > epochs
+    learned: int = 0
+    stopped: tuple[Run, ...] = ()  # such a run shows a lower bound: Epochs(b) > epochs
     # number of one that ended below its target: most
     exhausted: Mapping[int, float] = field(default_factory=dict)
     # number of such a run: the data that it trained on
@@ -99,23 +99,23 @@ class Belief:
     rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)
     # newest conclusive trial of b there
     newest_there: Mapping[tuple[int, Where], int] = field(default_factory=dict)
-    too_large: frozenset[tuple[int, str]] = frozenset()  # (b, device model): out of memory
-    failures: tuple[Failure, ...] = ()  # newest ones
+    too_large: frozenset[tuple[int, str]] = frozenset()  # a larger device may hold it
+    failures: tuple[Failure, ...] = ()
     # newest ones: what failed before them in their run may be a strike
     kept_after: tuple[Kept, ...] = ()
-    newest_kept: int = 0  # number of the newest trial that kept a model
+    newest_kept: int = 0
     # b: newest that ended without an error
     ran_well: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     # newest recurrences that teach: number of the first trial, and which
     started: tuple[tuple[int, str], ...] = ()
-    recurrences: int = 0  # how many there were
-    retargeted: tuple[int, str] = (0, "")  # newest trial that had another target, and that target
-    audits: tuple[int, int] = (0, 0)  # how many audits there were, and the number of the newest
+    recurrences: int = 0
+    retargeted: tuple[int, str] = (0, "")  # epochs to another target do not compare
+    audits: tuple[int, int] = (0, 0)  # audits keep a distance, and a share of what the job spends
     # (number, samples per epoch) of the newest trial that reported it
     slice_size: tuple[int, float] | None = None
     # newest runs that reported their start, or raised: as many as ``job.window``
     starts: tuple[StartRun, ...] = ()
-    served: tuple[Served, ...] = ()  # how the newest models served, as many
+    served: tuple[Served, ...] = ()
     # number, device, MAXPOWER [W] of the newest trial
     device: tuple[int, Where, float | None] | None = None
 

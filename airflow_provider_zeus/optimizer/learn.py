@@ -26,7 +26,7 @@ from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.optimizer.slices import most_epochs, short, slice_name
 from airflow_provider_zeus.patience import T
 
-_MOST_TARGET = 100  # characters of an earlier target in a sentence
+_MOST_TARGET = 100  # any DAG file may write it
 FAILURES_KEPT = 64  # more than a barred size has before it is cleared, unless many fail at once
 KEPT_AFTER = 160  # more than 80 recurrences have, for which strikes bar a size at most
 WELL_KEPT = 4  # newest runs of a size without an error: one more than its strikes are counted in

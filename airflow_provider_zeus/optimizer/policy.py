@@ -202,7 +202,7 @@ def _asked_audit(
     job: ZeusJob, belief: Belief, running: Sequence[Trial], settings: Mapping[str, Any]
 ) -> PlannedAttempt | None:
     """The audit that a person asked for, unless one runs or a newer one has run."""
-    asked_after = settings.get("audit_after")  # a trial's number
+    asked_after = settings.get("audit_after")
     if asked_after is None or belief.audits[1] > asked_after:
         return None
     if any(trial.planned.phase is Phase.AUDIT for trial in running):

@@ -43,7 +43,7 @@ class Posterior:
 
     epochs: Estimate
     epoch_cost: Estimate
-    cost: Estimate  # of a run to the target
+    cost: Estimate
     # whether EpochCost was measured on this device; otherwise it is another GPU's, shifted
     measured: bool
 

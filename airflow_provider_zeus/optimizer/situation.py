@@ -20,7 +20,7 @@ class Situation(NamedTuple):
     belief: Belief
     device: DeviceInfo | None
     profiles: Sequence[ProfileSample] = ()
-    obstacle: str | None = None  # why no other batch size may be tried now; None if one may
-    runs_left: int | None = None  # recurrences after this one; None: many
-    times: RunTimes | None = None  # of a job with a deadline
-    lineage: Lineage | None = None  # the earlier model, of a job that chooses its start
+    obstacle: str | None = None  # each run says why it tried nothing
+    runs_left: int | None = None  # a try in the last run would teach nobody
+    times: RunTimes | None = None
+    lineage: Lineage | None = None

@@ -15,11 +15,11 @@ class SliceRun(NamedTuple):
     Of a run that did not reach its target, ``epochs`` is a lower bound.
     """
 
-    number: int  # of its trial
+    number: int
     batch_size: int
     epochs: float
     reached: bool
-    most: float | None = None  # of a run that ended below its target: see most_epochs()
+    most: float | None = None  # a run below its target might have reached it with more epochs
 
     def ended(self, max_epochs: float) -> bool:
         """Whether it was trained to an end: to its target or below it. Else it was given up."""
@@ -59,9 +59,9 @@ def short(names: Sequence[str]) -> str:
 class Change(NamedTuple):
     """A lasting change of the data, which all batch sizes share."""
 
-    since: int  # number of the first trial after it
-    jump: float  # of log Epochs
-    shown_by: tuple[int, ...]  # numbers of the trials that showed it
+    since: int
+    jump: float
+    shown_by: tuple[int, ...]  # these runs taught the change: the event is told by them
 
 
 class Slice(NamedTuple):
@@ -69,7 +69,7 @@ class Slice(NamedTuple):
 
     name: str
     runs: tuple[SliceRun, ...]
-    missed: bool  # a run took all its epochs or was left below the target, and none reached it
+    missed: bool
 
     @classmethod
     def of(cls, name: str, runs: tuple[SliceRun, ...], max_epochs: float) -> Slice:

@@ -16,17 +16,17 @@ from airflow_provider_zeus.model.trial import WHY_COLD, Lineage, State, Trial
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.slices import SliceRun, most_epochs, slice_name
 
-RUNS_KEPT = 60  # newest runs of each start that teach it
+RUNS_KEPT = 60  # what a start is worth changes with the data
 # a cold run is due when what other starts have saved since the last one would pay for so many
 PAYS_TIMES = 5.0
 # share of the metric by which a start may serve worse than cold ones before it is not used
 START_TOLERANCE = 0.03
-COLD_EVERY = 50  # generations of models after which a run starts cold at the latest
-Z_SURE = 1.645  # one-sided 95 %
+COLD_EVERY = 50  # models that are trained on for ever learn new data worse
+Z_SURE = 1.645
 # spread of the log ratios where few are known, and how many runs that counts as
 RATIO_SD = 0.1
 RATIO_RUNS = 2.0
-LONGEST_PAUSE = 12  # runs that start cold after starts that could not be taken
+LONGEST_PAUSE = 12  # a start that fails may be mended, so it is asked again
 
 
 class StartRun(NamedTuple):
@@ -35,16 +35,16 @@ class StartRun(NamedTuple):
     ``epochs``: a lower bound if it did not reach its target.
     """
 
-    number: int  # of its trial
+    number: int
     batch_size: int
     epochs: float
     reached: bool
-    most: float | None  # see optimizer.slices.SliceRun
+    most: float | None
     slice: str
     planned: Start
-    start: Start | None  # None: it raised an error
-    able: bool  # nothing kept it from the planned start; a run that raised an error is able, too
-    age: int  # of the earlier model [runs]; 0: there was none
+    start: Start | None
+    able: bool  # a start that could not be taken says nothing of its worth
+    age: int  # an older model helps less
 
     @property
     def run(self) -> SliceRun:
@@ -59,7 +59,7 @@ class Served(NamedTuple):
     """
 
     number: int  # of the trial that showed it
-    start: Start  # of the model
+    start: Start
     log_ratio: float
 
 

@@ -63,13 +63,13 @@ class _Context:
     job: ZeusJob
     belief: Belief
     where: Where | None
-    sizes: Sequence[int]  # ascending
-    too_large: Sequence[int]  # out of memory
-    infeasible: Sequence[int]  # too large or struck
+    sizes: Sequence[int]  # ascending: Algorithm 3 walks over neighbours
+    too_large: Sequence[int]
+    infeasible: Sequence[int]
     arms: Mapping[int, Arm]
     # measured here; other arms have the EpochCost of another GPU (section 7)
     epoch_costs: Mapping[int, float]
-    doubted: frozenset[int]  # sizes whose only run here was too dear to believe
+    doubted: frozenset[int]  # one odd run must not bar a size for ever
     weights: Weights
     incumbent: int
 

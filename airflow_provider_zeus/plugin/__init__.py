@@ -14,7 +14,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 
 log = guarded_log(__name__)
 
-PREFIX = "zeus"  # of all addresses in the api-server
+PREFIX = "zeus"  # all plugins share one server, so each has a prefix
 # Addresses of the views below plugin/ in Airflow's UI
 NAV_ROUTE = "zeus"
 DAG_ROUTE = "zeus-cost"

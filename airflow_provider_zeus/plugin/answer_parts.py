@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator
 
 from airflow_provider_zeus.units import UNKNOWN
 
-LONGEST = 500  # characters of a text from the log in lists; a run's own page shows all of it
+LONGEST = 500  # a training may write any length; a run's own page shows all of it
 
 
 def short(text: Any) -> Any:
@@ -35,10 +35,10 @@ class Source(BaseModel):
     Figures of different sources are never added.
     """
 
-    name: Short | None = None  # as in the log; None: nothing measures energy
-    text: Short = ""  # empty: nothing was measured yet
-    kind: str = "source"  # source | estimate | simulated | no-source
-    why: str = ""  # what the badge means, on hover
+    name: Short | None = None
+    text: Short = ""
+    kind: str = "source"  # readers must not take an estimate for a measurement
+    why: str = ""  # not every reader knows the word of a badge
 
 
 class Table(BaseModel):
@@ -46,7 +46,7 @@ class Table(BaseModel):
 
     caption: str
     columns: list[str]
-    numeric: list[bool]  # by column: right-aligned
+    numeric: list[bool]  # numbers are compared by their last digit
     rows: list[list[str]]
 
 
@@ -57,39 +57,39 @@ class Chart(BaseModel):
     # ECharts option; None: nothing to draw, and ``note`` says why
     option: dict[str, Any] | None = None
     text: str = ""
-    note: str = ""  # legend, what is left out
+    note: str = ""  # a table without what it leaves out would claim to be whole
     table: Table | None = None
 
 
 class AttemptState(BaseModel):
     """One attempt of a run, in the table."""
 
-    batch_size: int | None  # None: the task was measured alone
+    batch_size: int | None
     state: str  # value of model.trial.State
     state_text: str
-    start: str | None = None  # of a job that chooses it
+    start: str | None = None
 
 
 class RunRow(BaseModel):
     """The cost of one run of the job: the sum of its attempts and tries."""
 
-    number: int  # as people call it: run 12; 0: not in the log yet
+    number: int  # people say "run 12"; 0: it is not in the log yet
     run_id: str
     task_id: str
-    map_index: int | None  # None: the task is not mapped
+    map_index: int | None
     run_type: str
     data_slice: Short | None
-    slice_text: Short  # the same for people; empty: none
-    began_at: float  # seconds since the epoch
+    slice_text: Short
+    began_at: float  # the browser shows it in the reader's own zone
     attempts: list[AttemptState]
     limit: Figure  # of the last attempt
     epochs: Figure
     energy: Figure
     time: Figure
     cost: Figure
-    unit: str  # of the cost: J, or s if time alone counts
-    phase: str  # of the first attempt: why this run was what it was
-    explored: bool  # its first attempt was a try
+    unit: str  # without energy a cost is a time
+    phase: str  # the first attempt says why this run was what it was
+    explored: bool
     why: Short
     state: str  # of the last attempt
     state_text: str
@@ -109,24 +109,24 @@ class Total(BaseModel):
 class Detail(BaseModel):
     """One attempt of a run, on the run's page."""
 
-    number: str  # as people call it: attempt 12.2
-    where: str  # task and map index
-    batch_size: int | None  # None: the task was measured alone
+    number: str  # people say "attempt 12.2"
+    where: str
+    batch_size: int | None
     state: str
     state_text: str
     phase: str
-    why: str  # why it was chosen
-    ended: str  # why it ended
+    why: str
+    ended: str
     limit: Figure
     epochs: Figure
     energy: Figure
     time: Figure
     # what profiling took beyond training; None: nothing was profiled, or nothing tells it
     excess: Figure | None
-    busy: Figure | None  # share of the time in which the GPU worked; None: no device that tells it
+    busy: Figure | None
     device: Short
     source: Source
-    waits: str = ""  # where its cost is kept until it is stored; empty: it is stored
+    waits: str = ""  # a cost that waits to be stored is not lost, and can be found
 
 
 class Tile(BaseModel):
@@ -135,14 +135,17 @@ class Tile(BaseModel):
     name: str
     figure: Figure
     note: Short = ""
-    kind: str = ""  # good | bad | warn: the texts say it too
+    kind: str = ""  # the texts say it too: not everybody sees colours
 
 
 class Answer(BaseModel):
-    """One question that the first line of a tab answers."""
+    """One question that the first line of a tab answers.
 
-    question: str  # Cost | Saved | Next run
-    about: Short = ""  # of what
+    :param question: "Cost", "Saved" or "Next run"; ``about``: of which task.
+    """
+
+    question: str
+    about: Short = ""
     figures: list[Tile] = []
     note: Short = ""
 
@@ -151,15 +154,15 @@ class Sentence(BaseModel):
     """The first line of a tab, with the one badge of all its figures."""
 
     text: Short
-    sure: str = ""  # its words that say how sure it is
-    exact: str = ""  # the intervals, on their hover
+    sure: str = ""  # set apart, since a saving that is not sure is none
+    exact: str = ""  # on hover: in the sentence they would hide it
     source: Source = Source()
 
 
 class Verdict(BaseModel):
     """Whether a run was worth it, in a sentence."""
 
-    kind: str  # saved | lost | even | unknown | running
+    kind: str
     word: str
     text: Short
 
@@ -167,7 +170,7 @@ class Verdict(BaseModel):
 class Problem(BaseModel):
     """The trial log cannot be read."""
 
-    problem: str  # with its remedy
+    problem: str
 
 
 class JobState(BaseModel):
@@ -182,8 +185,8 @@ class JobState(BaseModel):
 class Trend(BaseModel):
     """Costs of the newest runs as a text of blocks, and their change."""
 
-    blocks: str = ""  # a block for each run, oldest first; empty: too few runs that compare
-    text: str  # "↓ 12 %", or that the runs are too few
+    blocks: str = ""  # empty: of few runs any trend is chance
+    text: str
     exact: str
 
 
@@ -192,35 +195,35 @@ class JobRow(BaseModel):
 
     dag_id: str
     job_id: str
-    run_id: str  # of the newest run
-    began_at: float  # of it, seconds since the epoch
-    batch_size: int | None  # of its last attempt; None: the task was measured alone
+    run_id: str
+    began_at: float
+    batch_size: int | None
     outcome: str  # value of model.trial.State
     outcome_text: str
-    last_energy: Figure  # of the newest run that has ended
+    last_energy: Figure  # the one that runs has no cost yet
     last_time: Figure
-    tags: list[Short]  # of the DAG
+    tags: list[Short]
     owners: list[Short]
     source: Source
     trend: Trend
     state: JobState
-    settings: list[Short]  # live settings in words
-    changed: Short  # who changed them last in the UI, and when
+    settings: list[Short]  # a setting that somebody forgot explains much
+    changed: Short  # somebody may want to ask why
 
 
 class JobSaved(BaseModel):
     """The saving of one job so far in one DAG, by one source."""
 
-    word: str  # Saved | Lost | Not clear yet | Too early | Not exploring yet | Not known | Nothing
-    kind: str = ""  # good | bad | warn; empty: neither is known
+    word: str
+    kind: str = ""
     # of cost, as a share of the default's if that is known; of a saving or a loss alone
     figure: Figure = Figure()
-    amounts: str = ""  # of energy and time, where they compare
-    text: Short  # in a sentence, with its intervals
+    amounts: str = ""
+    text: Short
     # "newest 1,000 runs" if the log holds older ones; that the default's run is old
     of: str = ""
-    next: Short = ""  # the next run, and what it is expected to take
-    state: JobState | None = None  # "drifted", which takes the whole log
+    next: Short = ""
+    state: JobState | None = None  # to know it takes the whole log, so it comes late
 
 
 class Controls(BaseModel):
@@ -232,12 +235,12 @@ class Controls(BaseModel):
     default_batch_size: int
     paused: bool
     pinned: int | None
-    changed: Short  # who changed them last in the UI, and when; empty: not changed in the UI
-    problem: str  # why no live setting is used; empty: they are, or there is none
+    changed: Short  # somebody may want to ask why; empty: not changed in the UI
+    problem: str  # a setting that is not used looks like a fault
     may_edit: bool
-    pause_text: str  # what pausing does
-    pin_text: str  # what pinning does
-    resume_text: str  # what letting Zeus choose again does
+    pause_text: str  # a button says what it does before it is pressed
+    pin_text: str
+    resume_text: str
     # what measuring the default in the next run does and costs; empty: it is asked for, or pinned
     audit_text: str
 

@@ -29,7 +29,7 @@ class Domain(NamedTuple):
 
     path: Path
     name: str
-    range_j: float  # at which it overflows to 0
+    range_j: float  # a counter overflows to 0 there, some times an hour
 
 
 class RaplDevice(Device):
@@ -67,7 +67,7 @@ class RaplDevice(Device):
         self._clock = clock
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._broken = ""  # why the sum can no longer be used
+        self._broken = ""  # a sum with a hole would look like a measurement
         self._energy_j = 0.0
         self._read_s = clock()
         self._counters_j = {domain: _joules(domain.path / "energy_uj") for domain in domains}
@@ -214,7 +214,7 @@ def host_seconds() -> float | None:
             user, nice, system, _idle, _iowait, irq, softirq, *_ = (
                 int(field) for field in file.readline().split()[1:]
             )
-    except (OSError, ValueError):  # not Linux
+    except (OSError, ValueError):  # only Linux has this file
         return None
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 

@@ -82,7 +82,7 @@ class Clocks(NamedTuple):
 
     sm_mhz: float | None = None
     max_mhz: float | None = None
-    reasons: int | None = None  # why the clock is not higher: bits
+    reasons: int | None = None  # several may hold the clock back at once, so they are bits
     # time for which the power limit held it back, since an arbitrary start
     capped_s: float | None = None
 
@@ -108,7 +108,7 @@ class Device:
     """
 
     uuid: str | None = None
-    waited_s = 0.0  # for its driver, in all readings and settings so far [s of its clock]
+    waited_s = 0.0  # a training waits for its driver, so readings are rationed by this [s]
 
     def __init__(self, info: DeviceInfo, no_limit: str = "") -> None:
         self.info = info
@@ -207,14 +207,14 @@ class DeviceGroup(Device):
     def __init__(self, parts: Sequence[Device], gpus: int | None = None) -> None:
         self._parts = tuple(parts)
         self._gpus = gpus or len(parts)
-        self._reasons: dict[str, str] = {}  # readings that only the group lacks -> why
+        self._reasons: dict[str, str] = {}  # a group may lack what each of its GPUs has
         sources = {part.info.energy_source for part in parts}
         if len(sources) > 1 and None not in sources:
             listed = ", ".join(sorted(map(str, sources)))
             self._reasons["energy_j"] = f"the GPUs measure in different ways ({listed})"
         self._virtual = sources == {"simulated"}
         self._start_s = [part.now_s() for part in parts]
-        self.limit_w()  # fills ``missing``
+        self.limit_w()  # it fills ``missing``, which pages read before any limit is set
 
     @property
     def info(self) -> DeviceInfo:  # type: ignore[override]  # computed from the parts

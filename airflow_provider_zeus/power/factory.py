@@ -18,12 +18,12 @@ from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated, ta
 class HostSettings:
     """Settings of the section ``[zeus]`` of a host: how to measure and to set limits there."""
 
-    # of one busy CPU core [W], for an estimate if nothing measures
+    # No counter can be read on many hosts: the time of a busy core [W] tells some of it.
     cpu_watts: float | None = None
-    power_read_only: bool = False  # never set a limit on a real GPU
-    # of the helper that sets limits of real GPUs; empty: the training sets them
+    power_read_only: bool = False  # the administrator may forbid it on a shared host
+    # A worker without privileges needs a helper; empty: the training sets limits itself.
     power_socket: str = ""
-    # how long to wait for GPUs that another training uses, with gpu_lock="wait"
+    # A training that waits for ever would hide that nobody trains.
     gpu_lock_wait_s: float = 3600.0
 
 

@@ -13,10 +13,10 @@ from airflow_provider_zeus.power.device import Device, DeviceGroup
 class Reading(NamedTuple):
     """Energy counter [J] and clock [s] of a device at one moment."""
 
-    energy_j: float | None  # None: it could not be read
+    energy_j: float | None  # None, never 0: a counter that cannot be read measured nothing
     time_s: float
-    why: str | None = None  # why energy_j is None
-    # of several GPUs: the counters that add up to ``energy_j``
+    why: str | None = None  # a figure that is missing says why
+    # One counter that went back must not hide in a sum.
     each_j: tuple[float, ...] | None = None
     left_out: bool = False  # the clock alone was read: energy is known again with the next reading
 
@@ -36,7 +36,7 @@ def edge(device: Device) -> Reading:
     return read(device)
 
 
-MOST_SHARE = 0.02  # of a training's time: for so much of it, at most, it waits for readings
+MOST_SHARE = 0.02  # the promise: readings slow no training by more
 # a training is taken to last so long at least, else a short one has no time for any reading
 LEAST_TRAINED_S = 0.5
 SPARE = 0.5  # part of that time that readings each second leave to those at the end of something
@@ -54,7 +54,7 @@ class PacedReader:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._newest: Reading | None = None
-        self.saves_up = False  # half of the time is kept for a limit that is to be set
+        self.saves_up = False  # a limit that saves energy is worth more than a reading
         self.begin()
 
     def begin(self) -> None:

@@ -33,7 +33,7 @@ class Polling:
         self._every_s = every_s
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
-        self.problem = ""  # why no thread runs; empty if one can
+        self.problem = ""
 
     def start(self) -> None:
         """Start the thread unless it was started or stopped before; after a failure the next call
@@ -116,9 +116,9 @@ class PolledEnergy:
         self._lock = threading.Lock()
         self._polling = Polling(self.read_j, every_s)
         self._pid = os.getpid()
-        self._last: tuple[float, float] | None = None  # (time [s], power [W])
+        self._last: tuple[float, float] | None = None
         self._energy_j = 0.0
-        self._broken = ""  # why the sum is incomplete
+        self._broken = ""  # a sum with a hole would look like a measurement
 
     def read_j(self) -> NvmlAnswer:
         """Energy [J] from the first call until now."""

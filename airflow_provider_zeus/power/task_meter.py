@@ -45,8 +45,8 @@ class GpuMeter(DeviceMeter):
     def __init__(self, gpu: NvmlDevice) -> None:
         super().__init__(gpu)
         self.used = False
-        self.unknown = False  # processes computed on it of which nobody knows whose they are
-        self.shared = ""  # why its energy is not this task's alone
+        self.unknown = False  # a container hides whose processes these are
+        self.shared = ""  # a shared GPU's energy is not this task's alone
         self.busy: list[float] = []
 
     def see_processes(
@@ -136,7 +136,7 @@ class TaskMeter:
         self._lock = Lock()
         self._busy_s = busy_s
         self._busy_before_s = busy_s()
-        self._worked_s = 0.0  # processor time since the task began [s]
+        self._worked_s = 0.0  # a task whose processors were idle waited for work elsewhere
 
     @classmethod
     def open(
@@ -315,10 +315,10 @@ def _is_hidden(pid: int) -> bool:
     """
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # of another user
-        pass
+    except OSError as error:  # one of another user is there, and may not be asked
+        return isinstance(error, ProcessLookupError)
+    except OverflowError:
+        return False
     return False
 
 

@@ -47,11 +47,11 @@ from airflow_provider_zeus.reports.set_aside import SetAside
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.units import money_text, share_text, time_text
 
-NEWEST = 300  # trials that the events are read from
-LOST_RUNS = 10  # newest runs whose sum is compared with the default
-DRIFT_RUNS = 6  # runs for which a change of the data is new
+NEWEST = 300  # enough for any event, and few enough to read at the end of each run
+LOST_RUNS = 10  # one bad run is chance: a loss is one of the sum of so many
+DRIFT_RUNS = 6  # an event that never ends is no news
 
-Run = Sequence[Trial]  # the trials of one scheduled run, by number
+Run = Sequence[Trial]
 
 
 @own_arithmetic()
@@ -112,7 +112,7 @@ def _events(
     own = [t for t in teaching if t.origin.dag_id == dag_id]
     open_trials = [t for t in own if t.state is State.RUNNING]
     log = as_dataset(trials, job).of_target()
-    log = replace(log, folded=log.belief())  # learned once for all events
+    log = replace(log, folded=log.belief())  # learning is the slow part: once for all events
     # a loss lasts until the sum is a saving, so the one before counts
     lost_before = next((event for event in before.events if event.kind == LOST), None)
     events = [
@@ -189,13 +189,17 @@ def deadline_at_risk(run: Run) -> Event | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ending:
-    """A way in which runs end that calls for somebody."""
+    """A way in which runs end that calls for somebody.
+
+    :param did: words after "The newest run", and ``why`` after these; empty: the reason of that
+        run.
+    """
 
     kind: str
     states: Collection[State]
-    did: str  # after "The newest run"
+    did: str
     remedy: str
-    why: str = ""  # after that; empty: the reason of the newest run
+    why: str = ""
 
 
 _FAILED = _Ending(

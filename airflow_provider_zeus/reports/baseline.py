@@ -26,12 +26,12 @@ from airflow_provider_zeus.reports.slice_epochs import DRAWS, SliceEpochs, estim
 if TYPE_CHECKING:
     from airflow_provider_zeus.reports.slice_paths import Vector
 
-NEWEST_RUNS = 16  # of a batch size: the mean of these is the EpochCost
-# the doubt of a saving, wherever it is shown; it is not green there
+NEWEST_RUNS = 16  # hardware and code change: older runs say little of the present EpochCost
+# Wherever a saving has this doubt it is not green: it may be none.
 OLD = "judged by an old run of"
 FAILED = "no model was left, and what failed is compared with nothing"
 OURS = "a figure of one of its attempts is not known"
-ROUNDING = 1e-6  # relative difference up to which two costs are the same
+ROUNDING = 1e-6  # sums in another order differ in their last digits
 THEIRS = "the size of its slice or its energy is not known"
 
 
@@ -43,11 +43,11 @@ class Saved:
     A run that left no model has a baseline of 0: the cost of all that it tried is lost.
     """
 
-    unit: str  # "J" or "s"
+    unit: str
     spent: float | None
     baseline: Estimate
     saved: Estimate
-    # part of ``spent`` that left no model: given up, failed, excess of profiling
+    # What left no model is the price of learning: given up, failed, excess of profiling.
     exploration: float | None
     settled: Estimate
 
@@ -83,8 +83,8 @@ def _why_unknown(log: Dataset, *, ran_here: bool, is_priced: bool) -> str | None
 class EpochCost(NamedTuple):
     """EpochCost [J; s if time alone counts] as two parts."""
 
-    measured: float  # by runs at full power
-    profiled: float  # by runs that their profile re-costed
+    measured: float  # measured at full power, so without the error of a profile
+    profiled: float  # re-costed by one profile, whose error they share
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +92,18 @@ class Baseline:
     """The default batch size at full power: the epochs of each run, and the EpochCost."""
 
     batch_size: int
-    epochs: SliceEpochs | None  # of all batch sizes; None: the log has no trial
-    default_epochs: Vector | None  # (draw, run)
-    ended: Collection[RunId]  # runs in which the default itself trained to an end
-    why_not: str | None  # why nothing can be compared
-    rates: Mapping[RunId, Rates]  # of the newest runs of the default
-    # of each run of the default, with its pauses
+    # the epochs of other sizes tell the difficulty of a slice; None: the log has no trial
+    epochs: SliceEpochs | None
+    default_epochs: Vector | None
+    ended: Collection[RunId]  # in these the default itself ran: nothing is estimated
+    why_not: str | None  # a saving without a baseline would be made up
+    rates: Mapping[RunId, Rates]
+    # If the default itself ran, its pauses were paid.
     own_rates: Mapping[RunId, Rates]
-    by_profile: Collection[RunId]  # of these, the runs that the profile re-costed to full power
-    # draws of the error of the profile, as a factor of the EpochCost at full power; their mean is 1
+    by_profile: Collection[RunId]  # these share the error of the profile
+    # One profile re-costs all runs: its error is one factor of them all, with a mean of 1.
     off: Vector
-    full_power_w: float | None  # None: the device has no limit
+    full_power_w: float | None
     belief: Belief
     device: DeviceInfo | None
 
@@ -393,20 +394,22 @@ def recosted(o: Observation, full: Observation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BestFixed:
-    """One batch size on one device, without the excess of profiling."""
+    """One batch size on one device, without the excess of profiling.
+
+    :param limit_w: None: the limits that its runs had.
+    :param epochs: its own, or expected, on the slice of each run.
+    """
 
     batch_size: int
-    limit_w: float | None  # None: the limits that its runs had
-    epochs: Mapping[RunId, float]  # expected, or its own, on the slice of each run
+    limit_w: float | None
+    # a run of another size says only what this one is expected to need
+    epochs: Mapping[RunId, float]
     rates: tuple[Rates, ...]
 
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """EpochCost [J; s if time alone counts] on a slice of this size; None if not known."""
-        costs = []
-        for rates in self.rates:
-            cost = rates.epoch_cost(samples_per_epoch, weights)
-            if cost is not None:
-                costs.append(cost)
+        of_runs = [rates.epoch_cost(samples_per_epoch, weights) for rates in self.rates]
+        costs = [cost for cost in of_runs if cost is not None]
         if not costs:
             return None
         return math.fsum(costs) / len(costs)
@@ -440,7 +443,7 @@ def fixed(
         if at_best:
             ran = at_best
         else:
-            limit_w = None  # they keep the limits that they had
+            limit_w = None  # nothing re-costs them: they keep the limits that they had
     all_rates = [Rates.of(o) for o in ran]
     rates = tuple(r for r in all_rates if r is not None)[-NEWEST_RUNS:]
     if not rates:

@@ -22,15 +22,19 @@ from airflow_provider_zeus.reports.next_run import NextDecision
 
 
 class BatchSizeStatus(StrEnum):
-    """The status of a batch size in the log."""
+    """The status of a batch size in the log.
 
-    INCUMBENT = "incumbent"  # reached the target, and runs if nothing is tried
-    CONVERGED = "converged"  # reached the target within the window
-    INFEASIBLE = "infeasible"  # ran out of memory here
-    FAILING = "failing"  # tried, and missed the target within the window, or raised an error lately
-    IN_REACH = "in reach"  # no run of it counts; next to one that converged
-    UNTAUGHT = "untaught"  # ran, but only in runs that do not teach
-    EARLIER = "earlier"  # ran, but to another target, or before the window
+    Converged sizes reached the target within the window. Untaught ones ran only in runs that do not
+    teach, earlier ones to another target or before the window.
+    """
+
+    INCUMBENT = "incumbent"
+    CONVERGED = "converged"
+    INFEASIBLE = "infeasible"  # a larger device may hold it
+    FAILING = "failing"  # old failures are forgotten: the data or the code may have changed
+    IN_REACH = "in reach"  # only neighbours of a size that converged are tried
+    UNTAUGHT = "untaught"
+    EARLIER = "earlier"
     UNTRIED = "untried"
 
 
@@ -39,15 +43,15 @@ class BeliefRow:
     """One batch size. Costs are in joules of Eq. 2, or in seconds if nothing measures energy."""
 
     batch_size: int
-    listed: bool  # whether the job's present list has it
+    listed: bool  # a size that was taken out of the list still has runs
     standing: BatchSizeStatus
-    runs: int  # converged, within the window, on any device
-    stopped: int  # given up or exhausted, within the window, on any device
+    runs: int  # epochs do not depend on the device
+    stopped: int  # epochs do not depend on the device
     believed: Posterior
     # cost of each converged cold run on this device, profiling included, oldest first
     observed: tuple[float, ...]
-    typical: tuple[float, ...]  # the same as it would have been on a typical slice of the data
-    observed_mean: Estimate  # without an interval: ``observed`` shows the spread
+    typical: tuple[float, ...]  # runs on slices of different difficulty do not compare
+    observed_mean: Estimate  # its spread is seen in ``observed``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class BeliefTable:
     """Batch sizes in ascending order."""
 
     lines: tuple[BeliefRow, ...]
-    settled: PlannedAttempt  # that runs if nothing is tried
+    settled: PlannedAttempt
 
 
 def belief_table(
@@ -147,7 +151,7 @@ def _statuses(
     if converged:
         near = in_reach(sorted(walked), converged & walked, job.policy)
     statuses = dict.fromkeys(sizes, BatchSizeStatus.UNTRIED)
-    for status, of_status in (  # a later one replaces the ones before it
+    for status, of_status in (  # a later one replaces the ones before it: it says more
         (BatchSizeStatus.EARLIER, earlier),
         (BatchSizeStatus.IN_REACH, near),
         (BatchSizeStatus.UNTAUGHT, untaught),
@@ -165,7 +169,7 @@ def in_reach(sizes: Sequence[int], known: Collection[int], policy: str) -> set[i
     """Those of the batch sizes (ascending) that a policy may try next, given the ones ``known`` to
     converge.
     """
-    if policy == "zeus":  # Algorithm 3 walks over neighbours
+    if policy == "zeus":  # the other policy is not bound to neighbours, as Algorithm 3 is
         near = set()
         for i, b in enumerate(sizes):
             if b in known:

@@ -130,7 +130,7 @@ def _metric(trial: Trial) -> str:
         return ""
     try:
         name = trial.job.parsed_target.metric
-    except JobSpecError:  # another version wrote it
+    except JobSpecError:  # a job of another version may not be read here
         return ""
     return f"{visible(name)} {metric:.3g}"
 

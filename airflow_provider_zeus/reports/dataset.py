@@ -16,6 +16,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
+from airflow_provider_zeus.model.groups import grouped, sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     LOST,
@@ -49,7 +50,7 @@ _REASONS = (
 )
 _FAILED_FIRST = "that failed before they reported anything: what they spent is not known"
 
-RunId = tuple[str, ...]  # of a scheduled run of one task and map index
+RunId = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,12 @@ class Dataset:
 
     job: ZeusJob
     trials: tuple[Trial, ...]
-    where: Where | None  # None: no trial has named its device yet
+    where: Where | None
     left_out: dict[str, int]
-    # all that the policy learns from: also runs that are left out of the figures
+    # A run may teach though its figures do not compare, for example on another device.
     lessons: tuple[Trial, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)  # live ones
-    folded: Belief | None = None  # from the lessons, if it was learned already
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    folded: Belief | None = None  # learning is the slow part: kept once it is done
 
     @property
     def device(self) -> DeviceInfo | None:
@@ -132,7 +133,7 @@ class Dataset:
         lessons = tuple(map(recosted, self.lessons))
         by_number = {t.number: t for t in lessons}
         # both tuples must hold the same trials, or a run would have two costs
-        trials = tuple(by_number[t.number] for t in self.trials)  # they are lessons, too
+        trials = tuple(by_number[t.number] for t in self.trials)  # each trial is a lesson, too
         folded = self.folded
         if folded is not None:
             folded = with_rates(replace(folded, job=job), lessons)
@@ -190,7 +191,7 @@ def as_dataset(
         job=job,
         trials=tuple(own),
         where=where,
-        left_out=dict(+left_out),  # those above 0
+        left_out=dict(+left_out),  # a reason that left nothing out is none
         lessons=tuple(lessons),
         settings=settings,
     )
@@ -239,13 +240,12 @@ def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
     Those of a run are in order of number, but for tries whose result was lost: they are written
     last, and come first here. So the last trial says how the run ended.
     """
-    runs: dict[RunId, list[Trial]] = {}
-    for trial in sorted(trials, key=lambda t: t.number):
-        runs.setdefault((trial.job_id, *trial.recurrence), []).append(trial)
+    in_order = sorted(trials, key=lambda t: t.number)
+    runs = grouped(in_order, lambda t: (t.job_id, *t.recurrence))
     return [sorted(run, key=lambda t: t.reason != LOST) for run in runs.values()]
 
 
-OFTEN = 1 / 6  # share of runs below their target from which on that is no exception
+OFTEN = 1 / 6  # one run in six below its target is chance
 
 
 def often_below(runs: Sequence[Sequence[Trial]]) -> int:
@@ -401,12 +401,10 @@ class RunTrials:
 
 def total(values: Iterable[float | None]) -> float | None:
     """The sum; None if one of the values is None."""
-    figures = []
-    for value in values:
-        if value is None:
-            return None
-        figures.append(value)
-    return math.fsum(figures)
+    figures = list(values)
+    if None in figures:
+        return None
+    return sum_of_known(figures)
 
 
 def gpu_s_of(observations: Iterable[Observation]) -> float:

@@ -27,8 +27,8 @@ class EtaChoice:
 
     eta: float
     batch_size: int
-    limit_w: float | None  # None: no limit is known at this batch size
-    start: str | None  # of a job that chooses it
+    limit_w: float | None
+    start: str | None
 
 
 def choice_at(

@@ -76,7 +76,7 @@ def cost_of(trial: Trial) -> tuple[float | None, str | None]:
     """
     try:
         weights = Weights.of(trial.job, trial.observation.device)
-    except JobSpecError:  # another version wrote it
+    except JobSpecError:  # a job of another version may not be read here
         return None, None
     cost = observed_cost(trial.observation, weights)
     if cost is None:
@@ -103,7 +103,7 @@ def csv_of(pieces: Iterable[Sequence[Trial]], prices: Prices) -> Iterator[str]:
         out.seek(0)
         out.truncate()
     header = out.getvalue()
-    if header:  # there was no piece
+    if header:  # a file without rows still has a header
         yield header
 
 

@@ -6,13 +6,15 @@ at all, a target that is too easy, a command that is not seen to use its batch s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import chain, pairwise, takewhile
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.job_ids import job_id_of_task
 from airflow_provider_zeus.model.learning_rate import EarlierRate
@@ -33,29 +35,29 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.reports.limit_profiles import same_limit
 from airflow_provider_zeus.units import devices
 
-NEWEST = 30  # trials looked at
-FEW = 10  # trials of a job that counts as new
+NEWEST = 30  # a change further back is no news
+FEW = 10  # a rename is noticed soon or never
 
-_Task = tuple[str, str, int]  # DAG, task, map index
+_Task = tuple[str, str, int]
 
 
 class RemarkKind(StrEnum):
     """The subject of a remark."""
 
-    TWO_JOBS = "two jobs"  # certain: their runs alternate
-    OTHER_TASK = "other task"  # two jobs, or one whose task was renamed
+    TWO_JOBS = "two jobs"  # their runs alternate, which no renamed task does
+    OTHER_TASK = "other task"  # it may be a task that was renamed, so it is no warning
     TARGET = "target"
     DEVICE = "device"
-    LIMIT = "limit"  # the power limit of a job that chooses no batch size
-    # the target's direction looks wrong; or one of metric and target is a share, the other one per
-    # cent
+    LIMIT = "limit"
+    # Such a target is reached at once, or never: its direction looks wrong, or one of metric and
+    # target is a share, the other one per cent.
     UNIT = "unit"
-    NO_METRIC = "no metric"  # the newest run reported none
-    UNSEEN = "unseen"  # nothing shows that the newest run used its batch size
-    DATA_WAIT = "data wait"  # the newest run waited for its batches
-    UNCAPPED = "uncapped"  # no power limit holds the newest run back
-    EASY = "easy"  # the first report of the newest run reaches the target
-    RATE = "rate"  # the learning rate did not follow the batch size
+    NO_METRIC = "no metric"  # without one nothing can be chosen
+    UNSEEN = "unseen"  # a choice that nobody reads changes nothing
+    DATA_WAIT = "data wait"
+    UNCAPPED = "uncapped"
+    EASY = "easy"  # every batch size reaches such a target, so nothing is learned
+    RATE = "rate"  # a larger batch with the same rate needs more epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,17 +120,15 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
     mine = _task(newest)
     learned = _learned(newest.spec)
     # later ones replace earlier ones
-    others = {_task(t): t for t in trials if _task(t) != mine}  # the newest trial of each
+    others = {_task(t): t for t in trials if _task(t) != mine}
     different = [t for t in others.values() if _learned(t.spec) != learned]
     if not different:
         return None
     other = max(different, key=lambda t: t.number)
-    since = newest.number
+    newest_first = reversed(_of_task(trials, newest))
     # how far back the task had its present batch sizes and target
-    for trial in reversed(_of_task(trials, newest)):
-        if _learned(trial.spec) != learned:
-            break
-        since = trial.number
+    *_, first = takewhile(lambda t: _learned(t.spec) == learned, newest_first)
+    since = first.number
     described = f"{_named(newest, reader)}; {_named(other, reader)}"
     if since < other.number:
         text = (
@@ -147,21 +147,27 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
 
 def _new_target(trials: Sequence[Trial], numbers: RunNumbers) -> Remark | None:
     """The newest change of the target from one run of a task to its next."""
-    before: dict[_Task, Trial] = {}
-    remark = None
-    for trial in trials:
-        # it was measured as it is: a job that climbs has its first target
-        if trial.spec.get("target") is None:
-            continue
-        last = before.get(_task(trial), trial)
-        before[_task(trial)] = trial
-        if _target(last.spec) != _target(trial.spec):
-            text = (
-                f"The target changed at run {numbers.run(trial)} from {last.spec.get('target')} to "
-                f"{trial.spec.get('target')}: runs to another target teach no epochs."
-            )
-            remark = Remark(RemarkKind.TARGET, trial.number, text)
-    return remark
+    # one without a target was measured as it is: a job that climbs has its first target
+    with_target = [t for t in trials if t.spec.get("target") is not None]
+    change = _newest_change(with_target, lambda t, u: _target(t.spec) != _target(u.spec))
+    if change is None:
+        return None
+    last, trial = change
+    text = (
+        f"The target changed at run {numbers.run(trial)} from {last.spec.get('target')} to "
+        f"{trial.spec.get('target')}: runs to another target teach no epochs."
+    )
+    return Remark(RemarkKind.TARGET, trial.number, text)
+
+
+def _newest_change(
+    trials: Sequence[Trial], differ: Callable[[Trial, Trial], bool]
+) -> tuple[Trial, Trial] | None:
+    """The newest run of a task that differs from the one before it, after that one."""
+    of_tasks = grouped(trials, _task).values()
+    successive = chain.from_iterable(map(pairwise, of_tasks))
+    changes = [(last, trial) for last, trial in successive if differ(last, trial)]
+    return max(changes, key=lambda change: change[1].number, default=None)
 
 
 def _new_device(
@@ -191,23 +197,23 @@ def _new_limit(trials: Sequence[Trial], numbers: RunNumbers) -> Remark | None:
     """The newest change of the limit that is tuned by a task's steps, and its cause: sizes have one
     each.
     """
-    before: dict[_Task, Trial] = {}
-    remark = None
-    for trial in _ended(trials):
-        limit_w = trial.observation.power_limit_w
-        tunes = trial.planned.phase is Phase.MEASURED and trial.spec.get("mode") == "optimize"
-        if limit_w is None or not tunes:
-            continue
-        last = before.get(_task(trial), trial)
-        before[_task(trial)] = trial
-        if not same_limit(last.observation.power_limit_w, limit_w):
-            day = f"{datetime.fromtimestamp(trial.opened_at, UTC):%Y-%m-%d}"
-            text = (
-                f"The power limit changed from {last.observation.power_limit_w:,.0f} W to "
-                f"{limit_w:,.0f} W on {day} (run {numbers.run(trial)}){_why_limit(last, trial)}."
-            )
-            remark = Remark(RemarkKind.LIMIT, trial.number, text)
-    return remark
+    as_they_are = [t for t in _ended(trials) if t.planned.phase is Phase.MEASURED]
+    tuned = [t for t in as_they_are if t.spec.get("mode") == "optimize"]
+    limited = [t for t in tuned if t.observation.power_limit_w is not None]
+    change = _newest_change(limited, lambda t, u: not same_limit(_limit_w(t), _limit_w(u)))
+    if change is None:
+        return None
+    last, trial = change
+    day = f"{datetime.fromtimestamp(trial.opened_at, UTC):%Y-%m-%d}"
+    text = (
+        f"The power limit changed from {_limit_w(last):,.0f} W to {_limit_w(trial):,.0f} W "
+        f"on {day} (run {numbers.run(trial)}){_why_limit(last, trial)}."
+    )
+    return Remark(RemarkKind.LIMIT, trial.number, text)
+
+
+def _limit_w(trial: Trial) -> float | None:
+    return trial.observation.power_limit_w
 
 
 def _why_limit(old: Trial, new: Trial) -> str:

@@ -135,7 +135,7 @@ def _by_start(
             cold = base.epochs.of(b)[:, base.epochs.column[trial.recurrence]]
             saved += full.cost * (cold / epochs - 1.0)
         else:
-            saved -= full.cost  # a try of the start that left no model
+            saved -= full.cost  # such a try paid for nothing
     return saved
 
 
@@ -143,8 +143,8 @@ class _FullPower(NamedTuple):
     """An attempt at full power."""
 
     cost: float
-    limit_w: float | None  # None: the device has no limit
-    by_profile: bool  # else it ran so
+    limit_w: float | None
+    by_profile: bool
 
 
 def _full_power_of(trial: Trial, profiled: LimitProfiles, weights: Weights) -> _FullPower | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.cost import HALF_WIDTH, TICK_S, Weights, best_limit
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.partial_sums import summed
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_zeus.reports.slice_paths import Vector
 
-SAME_W = 0.5  # limits that differ by at most this [W] are the same
+SAME_W = 0.5  # drivers round limits
 # relative sd of J and s at one limit that the profiler aims at
 RATE_SD = HALF_WIDTH / 1.96
 
@@ -49,7 +50,7 @@ class LimitProfiles:
     out.
     """
 
-    sums: Mapping[int, Mapping[float, ProfileSample]]  # by batch size and limit [W]
+    sums: Mapping[int, Mapping[float, ProfileSample]]
 
     @classmethod
     def of(cls, samples: Iterable[ProfileSample], job: ZeusJob | None = None) -> LimitProfiles:
@@ -147,7 +148,7 @@ def _scaled(
     whole: float, unchanged: Iterable[float | None], excess: float | None, factor: float
 ) -> float | None:
     """``unchanged``: the parts that no limit changes; None if nothing else is left."""
-    same = sum(part or 0.0 for part in unchanged)
+    same = sum_of_known(unchanged)
     training = whole - same - (excess or 0.0)
     if training <= 0:
         return None

@@ -6,12 +6,13 @@ Figures of different kinds are never added. Costs by owner and tag are in ``mont
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.month_spent import (
@@ -38,14 +39,18 @@ DagJob = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthRow:
-    """Cost and saving of one job of a DAG in the month, of one kind of source."""
+    """Cost and saving of one job of a DAG in the month, of one kind of source.
+
+    :param kind: "measured", "estimated", "simulated" or "time alone".
+    :param saved: or why it is not known.
+    """
 
     dag_id: str
     job_id: str
-    kind: str  # measured | estimated | simulated | time alone
+    kind: str
     spent: Spent
-    unknown: int  # attempts that reported nothing
-    saved: SavedSum | str  # or why that is not known
+    unknown: int  # no figure of the row holds them
+    saved: SavedSum | str
 
     @property
     def aside(self) -> SetAside | None:
@@ -78,9 +83,7 @@ def month_rows(
     silent = silent_attempts(sums)
     rows = list[MonthRow]()
     for kind, of_kind in by_kind(sums).items():
-        by_job = defaultdict[DagJob, list[PeriodSum]](list)
-        for s in of_kind:
-            by_job[s.dag_id, s.job_id].append(s)
+        by_job = grouped(of_kind, lambda s: (s.dag_id, s.job_id))
         for (dag_id, job_id), of_job in by_job.items():
             row = MonthRow(
                 dag_id=dag_id,
@@ -113,7 +116,7 @@ def silent_attempts(sums: Sequence[PeriodSum]) -> Counter[DagJob]:
     return +silent
 
 
-_SAVED = {  # column -> figure of MonthRow.saved_estimates, end of its interval, size of the unit
+_SAVED = {
     name.format(end): (figure, field, size)
     for figure, name, size in (
         ("energy", "saved_energy_{}kwh", J_PER_KWH),

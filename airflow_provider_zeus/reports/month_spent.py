@@ -28,7 +28,7 @@ GROUPINGS = ("owner", "tag")
 # names of groups
 NONE = "(none)"
 GONE = "(not known: Airflow has no such DAG now)"
-SPENT = ("Runs", "Energy", "Time", "Money", "CO₂e")  # names of the cells
+SPENT = ("Runs", "Energy", "Time", "Money", "CO₂e")
 # Names of the numbers
 SPENT_COLUMNS = (
     *("runs", "energy_kwh", "time_h", "gpu_h"),
@@ -48,7 +48,7 @@ class DagAbout(NamedTuple):
 class GroupSum:
     """The cost of the DAGs of one owner, or with one tag, of one kind of source."""
 
-    by: str  # of GROUPINGS
+    by: str
     name: str
     kind: str
     spent: Spent
@@ -87,7 +87,7 @@ def spent_cells(spent: Spent, prices: Prices) -> list[str]:
     prices = prices.at_the_time(spent.drawn)
     of_energy: Callable[[str], str] = str
     if spent.without_energy:
-        of_energy = at_least  # the sum is a part of the whole
+        of_energy = at_least  # a part must not read as the whole
     energy = money = emitted = UNKNOWN
     if spent.energy_j is not None:
         energy = of_energy(energy_text(spent.energy_j))

@@ -10,7 +10,6 @@ to draws of the sum.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from airflow_provider_zeus.model.energy_source import TIME_ALONE, kind_of
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped, known_sum, sum_of_known
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Observation, ProfileSample, State, newest_device
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -73,11 +73,8 @@ def silent_text(sums: Iterable[PeriodSum]) -> str:
 
 def by_kind(sums: Iterable[PeriodSum]) -> dict[str, list[PeriodSum]]:
     """Sums by kind of source; those of trials that reported nothing are left out."""
-    kinds = defaultdict[str, list[PeriodSum]](list)
-    for s in sums:
-        if s.time_s is not None:
-            kinds[kind_of(s.source)].append(s)
-    return kinds
+    reported = (s for s in sums if s.time_s is not None)
+    return grouped(reported, lambda s: kind_of(s.source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,27 +83,24 @@ class Spent:
 
     jobs: int
     runs: int
-    energy_j: float | None  # None: nothing measured it
+    energy_j: float | None
     time_s: float
-    gpu_s: float  # time of all devices
-    # attempts whose energy is missing: the energy, and its price, is a part of the whole
+    gpu_s: float  # each device of a job is paid for
+    # Their energy is missing, so the sum and its price are lower bounds.
     without_energy: int
-    # the energy, by the price of its hours: see :meth:`.Prices.at_the_time`
+    # Each hour has its own price, so a sum of joules is not enough: see
+    # :meth:`.Prices.at_the_time`.
     drawn: tuple[Observation, ...]
 
     @classmethod
     def of(cls, sums: Sequence[PeriodSum]) -> Self:
         """Add up sums of one kind."""
-        energy_j = None
-        energies = [s.energy_j for s in sums if s.energy_j is not None]
-        if energies:
-            energy_j = sum(energies)
         return cls(
             jobs=len({s.job_id for s in sums}),
             runs=sum(s.runs for s in sums),
-            energy_j=energy_j,
-            time_s=sum(s.time_s or 0.0 for s in sums),
-            gpu_s=sum(s.gpu_s or 0.0 for s in sums),
+            energy_j=known_sum(s.energy_j for s in sums),
+            time_s=sum_of_known(s.time_s for s in sums),
+            gpu_s=sum_of_known(s.gpu_s for s in sums),
             without_energy=sum(s.without_energy for s in sums),
             drawn=tuple(part for s in sums for part in s.drawn()),
         )
@@ -120,9 +114,9 @@ class Spent:
 class SpentBy(NamedTuple):
     """The cost of runs whose saving is known."""
 
-    energy_j: float | None  # None: nothing measured it
+    energy_j: float | None
     time_s: float
-    gpu_s: float  # time of all their devices
+    gpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +129,9 @@ class SavedDraws:
     gpu_time: Vector
     runs: int
     spent: SpentBy
-    old: bool = False  # some of them are measured against an old default
-    aside: SetAside = field(default_factory=SetAside)  # failed and cleared tries besides
+    old: bool = False  # an old default may no longer cost what it did
+    # nothing compares with failed and cleared tries, yet somebody paid for them
+    aside: SetAside = field(default_factory=SetAside)
 
 
 @own_arithmetic()
@@ -206,7 +201,7 @@ def _by_limit(
         return f"its runs are measured as they are: {next_rung(log.job)}"
     _, count, source = where
     energy, time = saving.draws(np.random.default_rng(own_rng(log).getrandbits(64)), DRAWS)
-    time_s = sum(o.time_s or 0.0 for o in compared)
+    time_s = sum_of_known(o.time_s for o in compared)
     return SavedDraws(
         kind=kind_of(source),
         energy=energy,
@@ -227,10 +222,10 @@ class SavedSum:
     energy_j: Estimate
     time_s: Estimate
     spent: SpentBy
-    energy: Vector | None  # draws of the energy [J]
-    gpu_time: Vector  # draws of the time of all devices [s]
-    old: int  # jobs of them that are measured against an old default
-    aside: SetAside  # failed and cleared tries besides
+    energy: Vector | None  # draws, since intervals do not add up
+    gpu_time: Vector
+    old: int  # an old default may no longer cost what it did
+    aside: SetAside  # nothing compares with failed and cleared tries, yet somebody paid for them
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
         """In money: a price of a joule, and of a second of one device."""
@@ -298,7 +293,5 @@ def co2e_g_saved(saved: SavedSum, prices: Prices, drawn: Sequence[Observation]) 
 
 def added(jobs: Iterable[SavedDraws]) -> list[SavedSum]:
     """The sums over jobs, a sum for each kind of source."""
-    kinds = defaultdict[str, list[SavedDraws]](list)
-    for job in jobs:
-        kinds[job.kind].append(job)
+    kinds = grouped(jobs, lambda job: job.kind)
     return [SavedSum.of(kind, of_kind) for kind, of_kind in kinds.items()]

@@ -33,15 +33,18 @@ from airflow_provider_zeus.reports.slice_epochs import estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextDecision:
-    """The attempts of the next run, and the settings that they were decided with."""
+    """The attempts of the next run, and the settings that they were decided with.
+
+    :param lineage: the earlier model, as far as the log shows it.
+    """
 
     attempts: tuple[PlannedAttempt, ...]
     # that ends with the model if nothing is tried, and the default not run to measure it
     settled: PlannedAttempt
-    settings: Mapping[str, Any] = field(default_factory=dict)  # live
+    settings: Mapping[str, Any] = field(default_factory=dict)
     # from the newest run's begin to its deadline: the next one is decided with as much
     room_s: float | None = None
-    lineage: Lineage | None = None  # the earlier model, as far as the log shows it
+    lineage: Lineage | None = None
 
     @classmethod
     def of(
@@ -150,8 +153,8 @@ class Upcoming:
     """
 
     attempts: tuple[PlannedAttempt, ...]
-    batch_size: int  # that runs to the end
-    limit_w: float | None  # that is expected to be set; None: no limit, or not known
+    batch_size: int
+    limit_w: float | None
     epochs: Estimate
     energy_j: Estimate
     time_s: Estimate

@@ -25,13 +25,13 @@ class OperatingPoint:
     """
 
     batch_size: int
-    limit_w: float | None  # None: the device has no limit that could be read
+    limit_w: float | None
     tta_s: float
     eta_j: float
-    runs: int  # that the means are of
-    observed: bool  # else: those runs re-costed at a limit that was only profiled (Eq. 5)
-    start: str | None = None  # that they took, of a job that chooses it
-    on_front: bool = False  # no other point is as good in both and better in one
+    runs: int  # a mean of few runs says little
+    observed: bool  # at a limit that was only profiled, runs are re-costed by Eq. 5
+    start: str | None = None  # a warm start takes fewer epochs: such runs are points of their own
+    on_front: bool = False
 
 
 def pareto(
@@ -107,7 +107,7 @@ def marked(points: Iterable[OperatingPoint]) -> tuple[OperatingPoint, ...]:
     far.
     """
     ordered = sorted(points, key=lambda p: (p.tta_s, p.eta_j, p.batch_size, p.limit_w or 0.0))
-    last = _ToTarget(math.inf, math.inf)  # of the front
+    last = _ToTarget(math.inf, math.inf)
     marked_points = []
     for point in ordered:
         costs = _ToTarget(point.tta_s, point.eta_j)

@@ -33,7 +33,7 @@ from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, LimitSav
 from airflow_provider_zeus.reports.set_aside import SetAside
 from airflow_provider_zeus.signals.prices import Prices
 
-MOST_RUNS = 1000  # newest runs of a job that its sums, beliefs and charts are made of
+MOST_RUNS = 1000  # older runs say little, and all of a log of years would take minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,13 @@ class RunSaving:
 
     default_batch_size: int
     full_power_w: float | None  # None: the device has no limit
-    kept: bool  # whether the run left a model
-    measured: bool  # whether the default itself trained to an end in it
-    cost: Saved  # Eq. 2
+    kept: bool
+    measured: bool  # such a saving is measured, not estimated
+    cost: Saved
     energy: Saved
     time: Saved
     where: Where
-    runs: tuple[RunTrials, ...]  # the run, if its attempts compare
+    runs: tuple[RunTrials, ...]
     base: Baseline
 
     @property
@@ -159,8 +159,8 @@ class RunFigures:
     log: Dataset | None = None
     profiles: Sequence[ProfileSample] = ()
     saving: RunSaving | None = None
-    limit: LimitSaving | None = None  # of a run without a batch size: the saving of its power limit
-    why_not: str | None = None  # why its saving is not known; None: it is, or nobody has asked
+    limit: LimitSaving | None = None  # without a batch size its power limit alone can save
+    why_not: str | None = None
 
     @property
     def attempts(self) -> Sequence[Trial]:

@@ -20,9 +20,9 @@ from airflow_provider_zeus.optimizer.posterior import own_arithmetic, posteriors
 from airflow_provider_zeus.printable import plain_name
 from airflow_provider_zeus.reports.run_figures import RunFigures
 
-MOST_DEVICES = 8  # names of devices that the newest trials have; the others are OTHER
+MOST_DEVICES = 8  # each name is a series of its own in a metrics store; the others are OTHER
 SOURCES = ("nvml_counter", "nvml_poll", "rapl", "rapl_share", "estimate", "simulated")
-MOST_SIZES = 32  # batch sizes of a job, the first of its list
+MOST_SIZES = 32  # each size is a series of its own in a metrics store
 OTHER = "other"
 NONE = "none"
 

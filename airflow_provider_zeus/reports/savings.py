@@ -49,9 +49,9 @@ class RunningSum:
     run: RunTrials
     spent: float | None
     exploration: float | None
-    baseline: Estimate  # of this run
-    measured: bool  # whether the default itself trained to an end in it
-    saved: Estimate  # by all runs up to this one
+    baseline: Estimate
+    measured: bool  # such a saving is measured, not estimated
+    saved: Estimate  # the chart draws the sum, of which one run is a part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +63,24 @@ class Savings:
 
     default_batch_size: int
     full_power_w: float | None  # None: the device has no limit
-    runs: int  # runs that are counted
-    measured: int  # of them those in which the default itself trained to an end
-    cost: Saved  # Eq. 2
+    runs: int
+    measured: int  # these are measured, the others estimated
+    cost: Saved
     energy: Saved
     time: Saved
-    # expected saving of a run of the size that runs now, on the newest slice, in ``cost.unit``
+    # On the newest slice, since the next run trains on one like it.
     per_run: Estimate
-    # run (from 1) from which on the sum stays at or below the baseline's; None: not yet
+    # Exploration is paid first: from this run (from 1) on the sum is no loss any more. None: not
+    # yet.
     break_even_run: int | None
-    # further runs until then if each saves ``per_run``; None: reached, never, or not known
+    # A job asks when it pays: after so many runs that each save ``per_run``. None: it has, never,
+    # or not known.
     break_even_in: int | None
-    steps: tuple[RunningSum, ...]  # oldest first
+    steps: tuple[RunningSum, ...]
     where: Where | None
     left_out: dict[str, int]
-    base: Baseline = field(compare=False)  # holds arrays
-    # the size that runs if nothing is tried, at its best limit; None: not known
+    base: Baseline = field(compare=False)  # its arrays have no single truth value
+    # What runs today is what future runs save by. None: not known.
     best: BestFixed | None
 
     @property

@@ -19,7 +19,7 @@ from airflow_provider_zeus.signals.series import Series
 from airflow_provider_zeus.signals.tariff import Tariff
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H
 
-HOURS = 24  # shifts that are compared: within a day
+HOURS = 24  # a daily job can move within its day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class ScheduleShift:
     """The cheapest shift. Costs are in the currency of the prices, or in grams of CO2e."""
 
     runs: int
-    delay_h: int  # 0: the present schedule is the cheapest
+    delay_h: int
     cost_now: float
     cost_then: float
     # hour at which most runs start, local by a tariff, else UTC; None: they start at many
     start_hour: int | None
-    first_s: float  # starts of the first and of the last run [s since the epoch]
+    first_s: float  # a season's best hour is not that of a year
     last_s: float
 
     @property
@@ -86,7 +86,9 @@ def schedule_shift(
 
 
 class _Run(NamedTuple):
-    start_s: float  # since the epoch
+    """A run that has ended; times are seconds since the epoch."""
+
+    start_s: float
     duration_s: float
     energy_j: float
 

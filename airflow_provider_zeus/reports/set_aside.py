@@ -20,7 +20,7 @@ class SetAside:
 
     failed: int = 0
     cleared: int = 0
-    energy_j: float | None = 0.0  # None: that of one of them is not known
+    energy_j: float | None = 0.0  # None: a sum that lacks one would be told as the whole
     time_s: float | None = 0.0
 
     @classmethod

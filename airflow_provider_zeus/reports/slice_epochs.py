@@ -33,15 +33,16 @@ DRAWS = 1000
 # is rarer: sizes that are tried may be too large for their target, whatever the data.
 HARD = 0.03
 MISSED = 0.1
-PRIOR_RUNS = 2.0  # of both, with those that reached their target
-SWEEPS = 30  # of Gibbs sampling
+PRIOR_RUNS = 2.0  # a prior of so few runs gives way to the first ones
+SWEEPS = 30  # the chain has settled by then; more take time alone
 
 
 class Misses(NamedTuple):
     """Draws of what misses its target, of the slices on which a size did not run to an end."""
 
-    hard: NDArray[np.bool_]  # (draw, run) whether the slice is out of reach of every size
-    luck: Vector  # (draw, run) uniform: a size misses where it is below the size's own share
+    # (draw, run): on some slices no size reaches the target, which says nothing against any
+    hard: NDArray[np.bool_]
+    luck: Vector  # (draw, run): one number for all sizes, so that a difference of two is not chance
     hard_share: Vector  # (draw,)
     own_shares: Vector  # (draw, size)
 
@@ -61,11 +62,12 @@ class SliceEpochs(NamedTuple):
     column: Mapping[RunId, int]
     slices: Sequence[Slice]
     sizes: Mapping[int, int]  # batch size -> index
-    paths: Paths  # of log Epochs
-    noise: Vector  # (draw, run) of one run
+    paths: Paths  # epochs differ by factors
+    noise: Vector  # (draw, run): the same size needs other epochs on the same slice
     misses: Misses
-    miss_epochs: float  # that it then takes
-    luck: Vector  # (draw, run + 1) standard normal: of EpochCost in each run, and of its mean
+    miss_epochs: float  # a miss costs all the epochs that are allowed
+    # (draw, run + 1): EpochCost varies from run to run, and its mean is not known exactly
+    luck: Vector
     max_epochs: float
 
     def of(self, b: int) -> Vector:
@@ -217,7 +219,7 @@ def _misses(
         # a prior alone would have every default miss now and then, at max_epochs each time
         return Misses(hard, np.ones((DRAWS, 1)), hard_share, own_shares)
     complete = (reached + missed).any(1)
-    doubtful = missed.any(1) & ~reached.any(1)  # it may be out of reach of every size
+    doubtful = missed.any(1) & ~reached.any(1)  # no size reached it: it may be out of reach of all
     on_doubtful = missed[doubtful]
     surely_own = missed[~doubtful].sum(0)
     is_hard = np.zeros((DRAWS, len(on_doubtful)), dtype=bool)
@@ -231,6 +233,6 @@ def _misses(
         by_slice = hard_share[:, None]
         is_hard = rng.random(is_hard.shape) < by_slice / (by_slice + (1 - by_slice) * by_themselves)
     hard[:, doubtful] = is_hard
-    unknown = hard[:, ~complete]  # nothing shows whether these are
+    unknown = hard[:, ~complete]
     hard[:, ~complete] = rng.random(unknown.shape) < hard_share[:, None]
     return Misses(hard, rng.random(hard.shape), hard_share, own_shares)

@@ -30,13 +30,13 @@ from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
 
 Vector = NDArray[np.float64]
 
-LEVEL_SD = 3.0  # of the level of the curve: what a job needs is not known before it ran
-SLOPE = 0.3  # expected d log Epochs / d log b above the default
-TREND_SD = 0.18  # of the curve's trend, per octave
+LEVEL_SD = 3.0  # what a job needs is not known before it ran
+SLOPE = 0.3  # larger batches make fewer, better steps: more epochs
+TREND_SD = 0.18
 # of the smooth rest, and octaves over which it changes
 SMOOTH_SD = 0.25
 LENGTH_OCTAVES = 1.85
-OWN_SD = 0.05  # of a size's deviation from its neighbours
+OWN_SD = 0.05  # neighbouring sizes train alike
 # Grids of standard deviations, each as likely: of one run, of a step of all sizes, of one size
 NOISE_SDS = (0.08, 0.15, 0.3)
 STEP_SDS = (0.0, 0.05, 0.2)
@@ -47,16 +47,16 @@ OWN_SDS = (0.03, 0.1)
 WILD_RUNS = 2
 WILD_SHARE = 0.1
 WILD = 5.0
-UNLIKELY = -4.0  # log weight, against the best, below which no draw comes from a member of the grid
-WIDEST = 3.0  # at most so many times as far above the centre is a draw as the walk
-_JITTER = 1e-10  # variance added so that a covariance has a root
+UNLIKELY = -4.0  # such a member of the grid would add time and no draw
+WIDEST = 3.0  # a tail that is wider would promise savings that no run can show
+_JITTER = 1e-10  # rounding may leave a covariance without a root
 
 
 class Paths(NamedTuple):
     """Draws of log Epochs on the slice of each run, as walks, and the noise of one run."""
 
     walks: NDArray[np.float32]  # (run, draw, size)
-    wide: Vector  # (draw,) how much farther a draw above the centre lies from it than the walk
+    wide: Vector  # (draw,): needs have a long tail upwards, which a walk alone lacks
     noise_sd: Vector  # (draw,)
 
     def centre(self) -> Vector:
@@ -89,12 +89,17 @@ class _Filter(NamedTuple):
 
 
 class _Grid(NamedTuple):
-    """Its members."""
+    """Its members.
 
-    noise: Vector  # (member,) variance of a run
-    wild: NDArray[np.int_]  # (member,) which run of the default is wild, from 1; 0: none
+    :param noise: (member,) variance of a run.
+    :param step: (member, size, size) covariance of a step.
+    """
+
+    noise: Vector
+    # (member,): one odd run of the default must not move all others; from 1, 0: none
+    wild: NDArray[np.int_]
     log_prior: Vector  # (member,)
-    step: Vector  # (member, size, size) covariance of a step
+    step: Vector
 
 
 def prior(sizes: tuple[int, ...], default: int) -> tuple[Vector, Vector]:
@@ -161,7 +166,7 @@ def _filtered(
 ) -> list[_Filter]:
     """The walk after each slice."""
     index = {b: i for i, b in enumerate(sizes)}
-    of_default = 0  # its runs so far
+    of_default = 0
     states = []
     for t, item in enumerate(slices):
         if t:
@@ -187,7 +192,7 @@ def _after_run(state: _Filter, i: int, run: SliceRun, noise: Vector) -> _Filter:
     if run.reached:
         rounding = math.exp(-2.0 * log_epochs) / 12.0  # epochs are counted whole
         variance = column[:, i] + noise + rounding
-        share = np.ones(len(noise))  # of the variance that the run takes away
+        share = np.ones(len(noise))
         log_likelihood = -0.5 * (off * off / variance + np.log(variance))
     else:
         variance = column[:, i] + noise

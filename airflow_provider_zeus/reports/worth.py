@@ -21,31 +21,35 @@ from airflow_provider_zeus.optimizer.slices import Change
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of, total
 from airflow_provider_zeus.units import counted, energy_text
 
-LEAST = 3  # of a mean with an interval
+LEAST = 3  # fewer changes than that have no interval
 
 
 class GainAfter(NamedTuple):
     """Gain of the runs that followed a change of the data."""
 
-    day: str  # of the change
+    day: str
     runs: int
-    gain: float  # mean
+    gain: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """The gain by the newest retrainings of a job, in the unit of its metric; above 0 is better."""
+    """The gain by the newest retrainings of a job, in the unit of its metric; above 0 is better.
+
+    :param gain: of one retraining; ``energy_j``: of all of them, with all attempts.
+    :param skipped: runs that trained nothing.
+    """
 
     metric: str
     runs: int
     before: float
     after: float
-    gain: Estimate  # of one retraining, mean with its 90 % interval
-    energy_j: float | None  # of all of them, with all attempts
+    gain: Estimate
+    energy_j: float | None
     after_changes: tuple[GainAfter, ...]
-    others: float | None  # mean gain of the runs that followed no change
-    skipped: int  # runs that trained nothing
-    skipped_metric: float | None  # mean metric of the earlier model on their data
+    others: float | None  # a gain without a change of the data is chance
+    skipped: int
+    skipped_metric: float | None  # it shows what was lost by not training
 
     def said(self) -> str:
         """For people."""
@@ -128,7 +132,7 @@ class _Retraining(NamedTuple):
     before: float
     after: float
     gain: float
-    energy_j: float | None  # with all attempts
+    energy_j: float | None
 
 
 def _after(

@@ -22,11 +22,12 @@ from typing import Self
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.signals.series import Series, Step
 
-WORTH = 0.05  # least share that waiting has to save
+WORTH = 0.05  # a forecast errs: a smaller saving may be none
 DAY_S = 86_400.0
-# of the series that a plan holds; after that the run trains as without a signal
+# A plan travels in one variable of the environment, which has to stay small: it holds so much of
+# the series, and a longer run then trains as without a signal.
 AHEAD_S = 2 * DAY_S
-LEAST_STEP_S = 300.0  # of a forecast: a signal of very short steps would take minutes to plan
+LEAST_STEP_S = 300.0  # a signal of very short steps would take minutes to plan
 
 WAITS = "waits"
 NOW_IS_BEST = "now is cheapest"
@@ -73,9 +74,11 @@ def plan_start(
     :param worth: least share of the mean that waiting has to save; it is compared by difference, so
         that prices at or below 0 are no special case.
     """
-    longest_s = 7 * DAY_S  # that a start may wait, or a run may take
+    longest_s = 7 * DAY_S  # a forecast repeats after a week, so a later start tells nothing new
+    # A forecast repeats the last week: beyond one it would only repeat itself.
     latest_s = min(latest_s, now_s + longest_s)
     duration_s = min(max(duration_s, 1.0), longest_s)
+    # The wait is over, whatever a forecast says: the run must not wait for ever.
     if latest_s <= now_s:
         return Start(now_s, TOO_LATE)
     expected = forecast(published, past, now_s=now_s, until_s=latest_s + duration_s)
@@ -83,17 +86,17 @@ def plan_start(
     at_once = expected.mean(now_s, now_s + duration_s)
     if at_once is None:
         return Start(now_s, NO_VALUES)
-    means: dict[float, float] = {}  # by the start, ascending
     # The mean over a run changes only where a step begins or ends, so these starts are enough.
-    for start_s in candidates(expected, now_s, latest_s, duration_s):
-        mean = expected.mean(start_s, start_s + duration_s)
-        if mean is not None:
-            means[start_s] = mean
+    starts_s = candidates(expected, now_s, latest_s, duration_s)
+    all_means = [(start_s, expected.mean(start_s, start_s + duration_s)) for start_s in starts_s]
+    means = {start_s: mean for start_s, mean in all_means if mean is not None}
     if not means:
         return Start(now_s, NO_FORECAST, at_once, at_once)
     lowest = min(means.values())
+    # A later start at the same price only makes the model older.
     if lowest >= at_once:
         return Start(now_s, NOW_IS_BEST, at_once, at_once)
+    # A price near 0 at once would make any saving look large: the usual price counts, too.
     scale = max(abs(at_once), fmean(abs(mean) for mean in means.values()))
     if at_once - lowest < worth * scale:
         return Start(now_s, NOT_WORTH_IT, at_once, at_once)
@@ -108,6 +111,7 @@ def candidates(expected: Series, now_s: float, latest_s: float, duration_s: floa
     A run begins or ends with a step in each of them, but for the latest one. If steps are very
     short, there are at most 1,000 of each kind, for example one every ten minutes of a week.
     """
+    # Prices of each minute over a week would be 10,000 starts, each with a mean of its own.
     least_s = (latest_s - now_s) / 1_000
 
     def thinned(edges: Iterable[float]) -> list[float]:
@@ -132,7 +136,9 @@ def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -
     lengths = [s for s in (published.step_s(), past.step_s()) if s is not None]
     if not lengths:
         return published
+    # The shorter steps of both: longer ones would blur the cheapest hour.
     step_s = max(min(lengths), LEAST_STEP_S)
+    # From the begin of the present step on: a start now falls within it.
     begin_s = math.floor(now_s / step_s) * step_s
     count = math.ceil((until_s - begin_s) / step_s)
     means = []
@@ -150,16 +156,16 @@ def usual_value(past: Series, start_s: float, end_s: float, now_s: float) -> flo
 
     None if fewer than three of them have a value.
     """
+    # A start of next week has no value of yesterday: days count back from those that are over.
     first = max(math.ceil((end_s - now_s) / DAY_S), 1)
-    values = []
-    for days in range(first, first + 7):
-        value = past.mean(start_s - days * DAY_S, end_s - days * DAY_S)
-        if value is not None:
-            values.append(value)
+    earlier_s = [days * DAY_S for days in range(first, first + 7)]
+    means = [past.mean(start_s - shift_s, end_s - shift_s) for shift_s in earlier_s]
+    values = [mean for mean in means if mean is not None]
+    # One or two days may be a holiday or a storm.
     return fmean(values) if len(values) >= 3 else None
 
 
-# Start and end [s since the epoch], and the value between them. A plan holds it as a plain list.
+# A plain tuple, since a plan is JSON: start, end [s since the epoch] and the value between.
 FollowedStep = tuple[float, float, float]
 
 
@@ -170,9 +176,10 @@ class Followed:
     Times are seconds since the epoch.
     """
 
-    signal: str  # as the job names it
-    mean: float  # of the week before the run, in the unit of the values; above 0
-    steps: tuple[FollowedStep, ...]  # ascending
+    signal: str  # messages name it as the author did
+    # of the past week, since cheap is what is below the usual; above 0: values are divided by it
+    mean: float
+    steps: tuple[FollowedStep, ...]  # ascending, so that the present one is found by halving
 
     @classmethod
     def of(cls, signal: str, series: Series, now_s: float) -> Self | None:
@@ -181,6 +188,7 @@ class Followed:
         None if over a day of the past week is missing, or its mean is not above 0: there is nothing
         to compare the present with.
         """
+        # Services publish late: a day of the week may be missing.
         mean = series.mean(now_s - 7 * DAY_S, now_s, covered=6 / 7)
         if mean is None or mean <= 0:
             return None
@@ -200,6 +208,7 @@ class Followed:
         _, end_s, value = self.steps[i]
         if now_s >= end_s:
             return 1.0
+        # An outlier of the market must not make the limit the lowest or the highest for an hour.
         return min(max(value / self.mean, 0.1), 10.0)
 
 
@@ -221,6 +230,7 @@ def _joined(steps: Sequence[Step]) -> list[list[Step]]:
 
 def _as_one(group: Sequence[Step]) -> FollowedStep:
     """One step with the mean over time of a group."""
+    # A single step keeps its value: a mean of it would differ in the last digits.
     first = group[0]
     last = group[-1]
     if first is last:
@@ -231,15 +241,9 @@ def _as_one(group: Sequence[Step]) -> FollowedStep:
 
 
 def weighed(weights: Weights, ratio: float) -> Weights:
-    """Eq.
-
-    2 with its energy term times ``ratio``, scaled so that both terms still share 1, which changes
-    no choice.
+    """Eq. 2 with its energy term times ``ratio``, scaled so that both terms still share 1, which
+    changes no choice.
     """
-    if weights.time_alone:
-        return weights
     energy = weights.eta * ratio
     time = 1 - weights.eta
-    if energy + time <= 0:
-        return weights
     return weights._replace(eta=energy / (energy + time))

@@ -23,7 +23,7 @@ from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
 
 log = guarded_log(__name__)
 
-# Fields of an observation that the end of an attempt fills in, and no training
+# What a training reports in these fields is not believed: the end of an attempt fills them in.
 PRICED = (
     "price_per_kwh",
     "price_source",
@@ -56,7 +56,8 @@ class HourPrices:
     own: Sequence[str] = ()
     live: bool = True
     reader: Callable[[str, float, float], Series | str | None]
-    _earlier_s: float = field(default=0.0, init=False)  # what the attempts that have ended took
+    # the clock of a simulated device starts anew with each attempt
+    _earlier_s: float = field(default=0.0, init=False)
 
     @classmethod
     def of(
@@ -70,6 +71,7 @@ class HourPrices:
     ) -> Self:
         """Those of a run of a job, whose first trial this is."""
         own = [str(signal) for signal in (job.start_signal, job.follow) if signal]
+        # A run without a row, as while the store is away, began about now.
         began_s = first.opened_at or time.time()
         return cls(
             began_s=began_s, waited_since_s=waited_since_s, own=own, live=live, reader=reader
@@ -167,6 +169,7 @@ def read_signal(
 
 def unpriced(observation: Observation) -> Observation:
     """The observation without prices: those that a training reports itself count for nothing."""
+    # A reason of the training would hide why a signal gave no price.
     reasons = {name: why for name, why in observation.reasons.items() if name not in PRICED}
     has_values = any(getattr(observation, name) is not None for name in PRICED)
     if reasons == observation.reasons and not has_values:
@@ -196,11 +199,13 @@ def span(
     """
     if observation.time_s is None:
         return None
+    # A simulated hour passes in seconds: the clock of the host says nothing of it.
     if observation.energy_source == "simulated":
         start_s = began_s + earlier_s
         return Span(start_s, start_s + observation.time_s)
     if ended_s is None:
         return None
+    # An attempt that says it took longer than its run must not reach into the hours before it.
     first_s = min(began_s, ended_s)
     return Span(max(ended_s - observation.time_s, first_s), ended_s)
 
@@ -227,6 +232,7 @@ def priced(
         if isinstance(series, str):
             reasons[name] = series
             continue
+        # A mistyped Connection may give carbon under the name of a price.
         if series.unit.goal != signal:
             reasons[name] = f"the signal is in {series.unit.name}"
             continue
@@ -237,7 +243,9 @@ def priced(
         values[name] = mean
         values[f"{short}_source"] = _source(series, drawn)
         if signal == PRICE:
+            # The currency of that hour: the configuration may change later.
             values["price_currency"] = series.unit.name.partition("/")[0]
+        # The same hours at the time of a start at once, so that the saving of the wait is known.
         if waited_s > 0:
             at_once = series.mean(drawn.start_s - waited_s, drawn.end_s - waited_s)
             values[f"{short}_at_once"] = at_once
@@ -249,5 +257,6 @@ def _source(series: Series, drawn: Span) -> str:
     estimated"``.
     """
     used = [s for s in series.steps if s.start_s < drawn.end_s and s.end_s > drawn.start_s]
+    # One estimated step makes the mean an estimate.
     estimated = "estimated" if any(step.estimated for step in used) else ""
     return ", ".join(filter(None, (series.source, series.zone, estimated)))

@@ -33,28 +33,38 @@ UNSAID = "..."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The places of times and values in an answer."""
+    """The places of times and values in an answer.
 
-    times: str  # path, or the column of a CSV file
-    unit: str  # as Unit.parse reads it
-    values: str = ""  # what happened; a price that is published counts as such
-    # path or column of values that count where ``values`` has none; they are marked as estimated
+    Each field is a path, or the column of a CSV file; ``unit`` is a text that :meth:`.Unit.parse`
+    reads, and ``step_s`` a number of seconds.
+    """
+
+    times: str
+    unit: str
+    # what happened; a published price counts as such, since it does not change any more
+    values: str = ""
+    # They count where ``values`` has none, marked as estimated: they may not come true.
     forecasts: str = ""
-    # path or column of the ends of the steps; empty: a step ends where the next one begins
+    # Most services give no ends: then a step ends where the next one begins.
     ends: str = ""
-    # length of a step at most; default: the usual distance of two, which counts if shorter
+    # A step must not reach over a gap: it takes so long at most, or the usual distance of two.
     step_s: float | None = None
-    # path of that length where an answer says it: seconds, or a text as "hourly" or "15_minutes"
+    # One service answers in steps of several lengths: it says there which, as seconds, "hourly" or
+    # "15_minutes".
     step_at: str = ""
-    estimated: str = ""  # path or column of a flag: the value was estimated by the service
-    zone_at: str = ""  # path of the zone that the answer is for; it has to be the one asked for
-    unit_at: str = ""  # path of the unit where an answer says it; it has to be ``unit``
+    estimated: str = ""  # a flag: pages say which values the service estimated
+    # A service may answer for another zone than the one asked for: such an answer is refused.
+    zone_at: str = ""
+    # A service may change its unit, which would make figures wrong by a factor: it is compared with
+    # ``unit``.
+    unit_at: str = ""
 
 
 def text_of(data: bytes) -> str:
     """The text of an answer or of a file: UTF-8, or UTF-16 or 32 as its first bytes tell; each
     of them by gzip, too.
     """
+    # Some services compress whether asked or not, and so are files.
     if data.startswith(b"\x1f\x8b"):
         try:
             data = zlib.decompressobj(wbits=31).decompress(data, 4 * MOST_CHARACTERS)
@@ -75,7 +85,7 @@ class _Columns(NamedTuple):
     forecasts: Sequence[Any]
     ends: Sequence[Any]
     flags: Sequence[Any]
-    step_s: float | None = None  # what the answer says that a step takes
+    step_s: float | None = None  # the answer knows it better than the layout
 
     @property
     def are_alike(self) -> bool:
@@ -103,6 +113,9 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
     columns = _of_json(text, layout, zone) if is_json else _of_csv(text, layout)
     if not columns.are_alike:
         raise JobSpecError.of("series", UNSAID, "lists of different lengths", "correct the paths")
+    if not columns.times:
+        problem = "an empty list"
+        raise JobSpecError.of("times", layout.times, problem, "ask for a span that has values")
     # Before the cells are read: each of them takes time.
     if len(columns.times) > MOST_STEPS:
         raise _too_long(f"over {MOST_STEPS} steps")
@@ -111,6 +124,9 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
     values = _possible(unit, _read("values", layout.values, columns.values, _number))
     forecasts = _possible(unit, _read("forecasts", layout.forecasts, columns.forecasts, _number))
     begins_s = sorted({start_s for start_s in starts_s if start_s is not None})
+    if not begins_s:
+        problem = "none of its entries is a time"
+        raise JobSpecError.of("times", layout.times, problem, "correct the path or the column")
     length_s = _step_length_s(layout, columns.step_s, begins_s)
     # A column that the answer lacks is one without values.
     rows = zip_longest(columns.times, starts_s, ends_s, values, forecasts, columns.flags)
@@ -118,10 +134,16 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
     # Longer ones are gaps. The day on which the clocks go back has 25 h.
     steps = [step for step in steps if 0 < step.end_s - step.start_s <= 90_000.0]
     series = Series.of(unit, steps, source=source, zone=zone)
+    if {*values, *forecasts} <= {None}:
+        raise _without_number(layout, unit)
+    if not steps:
+        problem = "no step has a length, or none of 25 h at most"
+        remedy = 'name "ends", or the seconds as "step_s"'
+        raise JobSpecError.of("step_s", layout.step_s, problem, remedy)
     # Several values for each time would leave half of the steps or fewer.
-    if not steps or len(set(steps)) >= 2 * len(series.steps):
-        has_no_number = {*values, *forecasts} <= {None}
-        _refuse(layout, bool(columns.times), bool(begins_s), bool(steps), has_no_number)
+    if len(set(steps)) >= 2 * len(series.steps):
+        problem = "several values for each time, as of several zones in one answer"
+        raise JobSpecError.of("times", layout.times, problem, "ask for one of them")
     return series
 
 
@@ -158,11 +180,13 @@ def _steps(
 
 def _refuse_other_text(text: str) -> None:
     """Raise JobSpecError if a text is too long, empty, or a page."""
+    # A hostile service must not fill the memory of a worker.
     if len(text) > MOST_CHARACTERS:
         raise _too_long(f"over {MOST_CHARACTERS} characters")
     begin = text.lstrip()[:1]
     if begin not in ("", "<"):
         return
+    # A page of a login or of an error is mostly told by its first character.
     kind = "a page (HTML or XML)" if begin else "empty"
     raise JobSpecError.of(
         "series", UNSAID, f"no JSON or CSV but {kind}", "correct the URL or the file"
@@ -185,7 +209,7 @@ def _step_length_s(layout: Layout, said_s: float | None, begins_s: Sequence[floa
     if len(begins_s) > 1:
         usual_s = median([later - earlier for earlier, later in pairwise(begins_s)])
         lengths_s.append(usual_s)
-        # years, days since 1900, hours of the day
+        # they are years, days since 1900 or hours of the day, which would be read as seconds
         are_no_times = usual_s < 60.0 and begins_s[-1] < 1e8
         if are_no_times and len(begins_s) > 2:
             problem = "less than a minute apart, before 1973"
@@ -194,31 +218,13 @@ def _step_length_s(layout: Layout, said_s: float | None, begins_s: Sequence[floa
     return min(lengths_s, default=0.0)
 
 
-def _refuse(
-    layout: Layout, has_entries: bool, has_times: bool, has_steps: bool, has_no_number: bool
-) -> None:
-    """Raise JobSpecError that says why a series of these columns cannot be used."""
-    if not has_entries:
-        raise JobSpecError.of(
-            "times", layout.times, "an empty list", "ask for a span that has values"
-        )
-    if not has_times:
-        raise JobSpecError.of(
-            "times", layout.times, "none of its entries is a time", "correct the path or the column"
-        )
-    if has_no_number:
-        where = layout.values or layout.forecasts
-        problem = "none of its entries is a number"
-        if Unit.parse(layout.unit).goal == CARBON:
-            problem = "none of its entries is a number of at least 0"
-        raise JobSpecError.of("values", where, problem, "correct the path or the column")
-    if not has_steps:
-        problem = "no step has a length, or none of 25 h at most"
-        raise JobSpecError.of(
-            "step_s", layout.step_s, problem, 'name "ends", or the seconds as "step_s"'
-        )
-    problem = "several values for each time, as of several zones in one answer"
-    raise JobSpecError.of("times", layout.times, problem, "ask for one of them")
+def _without_number(layout: Layout, unit: Unit) -> JobSpecError:
+    """The error of columns without any value that the unit can have."""
+    problem = "none of its entries is a number"
+    if unit.goal == CARBON:
+        problem += " of at least 0"
+    where = layout.values or layout.forecasts
+    return JobSpecError.of("values", where, problem, "correct the path or the column")
 
 
 def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
@@ -227,11 +233,13 @@ def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
         answer = json.loads(text)
     except (ValueError, RecursionError):
         raise JobSpecError.of("series", UNSAID, "no JSON", "correct the URL or the file") from None
+    # A key of a free plan may be for one zone, which the service then answers for.
     if layout.zone_at and _first(answer, layout.zone_at, needed=True) != zone:
         raise JobSpecError.of(
             "zone", zone, "the answer is for another one", "name the zone in the request"
         )
     unit = _first(answer, layout.unit_at)
+    # EUR/MWh read as EUR/kWh would be wrong by a thousand.
     if unit is not None and _differs(unit, layout.unit):
         raise JobSpecError.of(
             "unit", layout.unit, "the answer is in another one", "name that of the answer"
@@ -241,7 +249,7 @@ def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
     values = _column(answer, layout.values, needed=not is_one_enough)
     forecasts = _column(answer, layout.forecasts, needed=not is_one_enough)
     if is_one_enough and not values and not forecasts:
-        values = _column(answer, layout.values)  # says what is missing
+        values = _column(answer, layout.values)  # its error says which part of the path is missing
     return _Columns(
         times=_column(answer, layout.times),
         values=values,
@@ -277,30 +285,20 @@ def _of_csv(text: str, layout: Layout) -> _Columns:
                 'name a column of its first line, or a path as "$.data[*].from" where it is JSON'
             )
             raise JobSpecError.of("column", name, "not in the file", remedy)
-    # "0,30" without quotes is two cells
+    # "0,30" without quotes is two cells, and its value would be 0
     if any("".join(row[len(header) :]).strip() for row in rows):
         problem = "a line has more cells than the first one"
         raise JobSpecError.of(
             "series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."'
         )
-    places = {name: place for place, name in enumerate(header)}
-    columns = [_cells(rows, places[name]) if name else [] for name in names]
-    times, values, forecasts, ends, flags = columns
-    return _Columns(times, values, forecasts, ends, flags)
-
-
-def _cells(rows: Sequence[Sequence[str]], place: int) -> list[Any]:
-    """The cells of a column: None if a row is shorter, a bool for the words *true* and *false*."""
+    # A row may be shorter than the first one: its last cells are None.
+    columns: dict[str, list[Any]] = {name: cells for name, *cells in zip_longest(header, *rows)}
+    columns[""] = []  # a file may have a column without a name, which no layout means
     # Other words may be data: only these two are read as flags.
-    flags = {"true": True, "false": False}
-    cells: list[Any] = []
-    for row in rows:
-        if place >= len(row):
-            cells.append(None)
-            continue
-        cell = row[place]
-        cells.append(flags.get(cell.strip().lower(), cell))
-    return cells
+    flags: dict[str, Any] = {"true": True, "false": False}
+    times, values, forecasts, ends, estimated = (columns[name] for name in names)
+    are_estimated = [flags.get(str(cell).strip().lower(), cell) for cell in estimated]
+    return _Columns(times, values, forecasts, ends, are_estimated)
 
 
 def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:
@@ -313,6 +311,7 @@ def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:
     if not path:
         return []
     part_of_path = r"\.([A-Za-z_][\w-]*)|\[(\*|\d{1,6})\]"
+    # Only these parts are read: a path is no program.
     if not patterns.fullmatch(rf"\$(?:{part_of_path})*", path):
         raise JobSpecError.of(
             "path", path, "cannot be read", 'write it as "$.data[*].from", or "$.values[*][0]"'
@@ -331,6 +330,7 @@ def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:
         items = list(chain.from_iterable(gap if child is None else child for child in children))
         if len(items) > MOST_STEPS:
             raise _too_long(f"over {MOST_STEPS} steps")
+    # A path that ends at a list means its items.
     if len(items) == 1 and isinstance(items[0], list):
         return list(items[0])
     return items
@@ -412,6 +412,7 @@ def _time_s(value: object) -> float | None:
     """A time [s since the epoch]; None if it is none."""
     moment = _moment(value)
     if moment is not None:
+        # Without an offset a time is UTC, as most services mean it.
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return moment.timestamp()
@@ -432,12 +433,12 @@ def _moment(value: object) -> datetime | None:
     if not isinstance(value, str | int):
         return None
     text = str(value).strip()
-    # 20260105 or 202601050000: no epoch of these days
+    # 20260105 or 202601050000 would be a day of 1970 as a number of seconds
     if patterns.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):
         text = f"{text[:8]}T{text[8:] or '00'}"
     elif _number(value) is not None:
         return None
-    # fromisoformat() knows Z, and no other name of a zone.
+    # Some services write the name of the zone, and fromisoformat() knows Z alone.
     if text.endswith(("UTC", "GMT")):
         text = f"{text[:-3].rstrip()}Z"
     try:
@@ -458,6 +459,7 @@ def _length_s(said: object) -> float | None:
     """The length of a step as an answer says it: seconds, ``"hourly"``, ``"15_minutes"``; None:
     not known.
     """
+    # One service says it in words.
     if isinstance(said, str):
         minutes = patterns.fullmatch(r"(\d+)_minutes?", said)
         if minutes is not None:
@@ -480,6 +482,7 @@ def _differs(said: object, unit: str) -> bool:
     if match is None:
         return False
     name, prefix = match.groups()
+    # "ct" and "p" are no currencies but parts of one, and lbs is a weight.
     is_currency = len(name) >= 3 and name != "lbs"
     if is_currency:
         name = name.upper()

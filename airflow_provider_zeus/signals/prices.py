@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.units import J_PER_KWH, S_PER_H, counted
 
@@ -29,9 +30,9 @@ class Prices:
     pue: float | None = None
     g_co2e_per_kwh: float | None = None
     currency: str = ""
-    price_from: str = ""  # who priced the hours of the runs; empty: the configuration
+    price_from: str = ""  # a bill is checked by its source; empty: the configuration
     g_co2e_from: str = ""
-    unpriced: str = ""  # why money is not known though hours are priced
+    unpriced: str = ""  # a page that lost its money has to say why
 
     @property
     def priced(self) -> bool:
@@ -52,13 +53,18 @@ class Prices:
         return "; ".join(sources)
 
     @property
+    def overhead(self) -> float:
+        """``pue``, or 1 if it is not set: the energy of the site for each joule of a device."""
+        return self.pue or 1.0
+
+    @property
     def g_per_j(self) -> float:
         """Grams of CO2e of a joule; 0 if it is not set."""
-        return (self.g_co2e_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
+        return (self.g_co2e_per_kwh or 0.0) * self.overhead / J_PER_KWH
 
     def per_j_and_s(self, gpus: int) -> tuple[float, float]:
         """Price of a joule, and of a second of so many GPUs; 0 if it is not set."""
-        per_j = (self.price_per_kwh or 0.0) * (self.pue or 1.0) / J_PER_KWH
+        per_j = (self.price_per_kwh or 0.0) * self.overhead / J_PER_KWH
         return per_j, (self.price_per_gpu_hour or 0.0) * gpus / S_PER_H
 
     def money_of(self, energy_j: float | None, gpu_s: float | None) -> float | None:
@@ -158,7 +164,7 @@ class Prices:
             source += f" ({', '.join(names)})"
         if unpriced:
             source += f"; of {_others(sources, unpriced)} [zeus] {field}"
-        total = math.fsum(observation.energy_j or 0.0 for observation in drawn)
+        total = sum_of_known(observation.energy_j for observation in drawn)
         return _Mean(math.fsum(weighed) / total, source)
 
     def start_saved(self, observations: Iterable[Observation]) -> tuple[float, float]:
@@ -168,7 +174,8 @@ class Prices:
         money = []
         grams = []
         for o in observations:
-            kwh = (o.energy_j or 0.0) / J_PER_KWH * (self.pue or 1.0)
+            # The meter of the site counts the cooling, too.
+            kwh = (o.energy_j or 0.0) / J_PER_KWH * self.overhead
             money.append(kwh * _less(o.price_at_once, o.price_per_kwh))
             grams.append(kwh * _less(o.g_co2e_at_once, o.g_co2e_per_kwh))
         return math.fsum(money), math.fsum(grams)
@@ -176,8 +183,7 @@ class Prices:
     def at_once(self, observations: Sequence[Observation]) -> Self:
         """The factors of :meth:`at_the_time` had no run waited for a cheaper start."""
         prices = self.at_the_time(observations)
-        energy_j = math.fsum(o.energy_j or 0.0 for o in observations)
-        kwh = energy_j / J_PER_KWH * (self.pue or 1.0)
+        kwh = sum_of_known(o.energy_j for o in observations) / J_PER_KWH * self.overhead
         # Nothing was drawn, so no start can have saved anything.
         if not kwh:
             return prices
@@ -191,6 +197,7 @@ class Prices:
 
 def _less(at_once: float | None, later: float | None) -> float:
     """By how much a later start lowered a factor; 0 if one of the two is not known."""
+    # A run that did not wait saved nothing by its start.
     if at_once is None or later is None:
         return 0.0
     return at_once - later
@@ -200,10 +207,10 @@ class _Mean(NamedTuple):
     """A mean over the energy of attempts."""
 
     value: float
-    source: str  # who says so: "mean of the hours ... (api.example.org); of 3 attempts ..."
+    source: str  # a mean of several services has to name them
 
 
-# The least value of each option that is a number
+# A lower value is a typing error: PUE is the energy of a site over that of its machines.
 LEAST = {"price_per_kwh": 0.0, "price_per_gpu_hour": 0.0, "pue": 1.0, "g_co2e_per_kwh": 0.0}
 
 
@@ -231,6 +238,7 @@ def _number_of(text: str, least: float) -> float | None:
         value = float(text)
     except ValueError:
         return None
+    # NaN fails both comparisons.
     return value if least <= value < math.inf else None
 
 

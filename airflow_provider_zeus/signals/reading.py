@@ -50,9 +50,9 @@ from airflow_provider_zeus.untrusted_files import read_below
 
 CONNECTIONS = {"price": "zeus_price", "carbon": "zeus_carbon"}
 BACK_S = 8 * 86_400.0  # a week to compare with, and a day more: series end late
-KEPT_S = 10 * 86_400.0  # of the past: a week to compare with, and what a service publishes late
-ALL_S = 12.0  # of all requests, names and a slow body included
-# of a service or its Connection
+KEPT_S = 10 * 86_400.0  # a week to compare with, and what a service publishes late
+ALL_S = 12.0  # a task waits for so long at most, whatever hangs: names, a request or a slow body
+# What a service, or a mistake in its Connection, may raise: none of it fails a training.
 FAULTS = (
     OSError,
     ValueError,
@@ -107,6 +107,7 @@ def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
 
     :param keeper: keeps the series of services, as for :func:`signal_series`.
     """
+    # Most jobs follow nothing: no Connection is looked up for them.
     if job.follow is None:
         return None
     name = str(job.follow)
@@ -127,6 +128,7 @@ def followed(job: ZeusJob, keeper: Keeper | None = None) -> Followed | None:
         problem = error
     except Exception as error:  # of any kind: a signal never fails a training
         problem = SignalError.of(name, type(error).__name__)
+    # A strict job would rather not train than train at a limit that nobody meant.
     if job.strict:
         raise problem from None
     log.warning("Zeus: the power limit follows no signal in this run. %s", problem)
@@ -155,6 +157,7 @@ def planned_start(
         raise
     except Exception as error:  # of any kind: a signal never fails a training
         raise SignalError.of(signal, type(error).__name__) from None
+    # Without a forecast nobody knows whether a wait pays, and the author should hear why.
     if start.reason in (NO_VALUES, NO_FORECAST):
         raise SignalError.of(signal, start.reason)
     return start, unit
@@ -233,7 +236,8 @@ def kept_series(
     """
     if keeper is None:
         return ask()
-    until_s = clock() + 6.0  # for the caller that asks
+    # the caller that asks needs a moment, and a second request would cost as much
+    until_s = clock() + 6.0
     try:
         text, is_mine = keeper.signal(name)
         # The caller that asks may have died: then another one is to ask.
@@ -249,6 +253,7 @@ def kept_series(
             kept = Series.from_json(text)
         except ValueError as error:
             log.warning("Zeus: a series in the run log is %s, and is asked for again.", error)
+    # The others take what is kept: one request serves all jobs.
     if is_mine:
         return _renewed(keeper, name, ask, kept, clock() - KEPT_S)
     if kept is None:
@@ -287,6 +292,7 @@ def _renewed(
         return kept
     if kept is not None and kept.unit.is_like(answer.unit):
         both = kept.merged(answer)
+        # The past beyond a week is compared with nothing: kept, it would grow for ever.
         answer = replace(both, steps=tuple(step for step in both.steps if step.end_s > since_s))
     keep(answer.to_json())
     return answer
@@ -299,6 +305,7 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
         return Tariff.parse(extra["tariff"]).series(start_s, end_s)
     if "preset" in extra:
         names = extra["preset"]
+        # One name is the usual case; a list is for a service that lacks some hours.
         if not isinstance(names, list) or not names:
             names = [names]
         services = [preset(name) for name in names]
@@ -310,7 +317,7 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
     layout = _layout(extra)
     if "file" in extra:
         name = str(extra["file"])
-        # pages show it: no path
+        # pages show it to readers who may not know the folders of a host
         return parsed(_file(name), layout, zone=zone, source=os.path.basename(name))
     key_header = str(extra.get("key_header", ""))
     service = Preset(host="", path=str(extra.get("url", "")), layout=layout, key_header=key_header)
@@ -346,9 +353,11 @@ def _asked(
     Its source is its host alone: a key may stand in the rest of its address.
     """
     address = service.url(zone, start_s, end_s, host)
+    # Some services refuse a client without a name.
     headers = {"Accept": "application/json, text/csv", "User-Agent": "airflow-provider-zeus"}
     if service.key_header and key:
         headers[service.key_header] = key
+    # A service on the host itself is reached only if its administrator allows it.
     is_local = of_airflow("signal_allow_local").strip().lower() in ("true", "t", "1")
     text = text_of(answer_of(address, headers, MOST_CHARACTERS, allow_local=is_local))
     return parsed(text, service.layout, zone=zone, source=urlsplit(address).hostname or "")

@@ -23,15 +23,15 @@ from airflow_provider_zeus.errors import JobSpecError
 
 CARBON = "carbon"
 PRICE = "price"
-MOST_STEPS = 40_000  # over a year of quarters of an hour
+MOST_STEPS = 40_000  # over a year of quarters of an hour; more would fill the memory of a page
 
 
 class Unit(NamedTuple):
     """The unit of the values of a series. ``name``: g/kWh, or a currency per kWh."""
 
-    goal: str  # carbon | price
+    goal: str
     name: str
-    factor: float  # by which values are multiplied to be in ``name``
+    factor: float  # services have units of their own, and figures one
 
     @classmethod
     def parse(cls, text: object) -> Self:
@@ -76,7 +76,7 @@ class Step(NamedTuple):
     start_s: float
     end_s: float
     value: float
-    estimated: bool = False  # by the service itself, or by ours from the days before
+    estimated: bool = False  # estimates are no measurement, and pages say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class Series:
 
     unit: Unit
     steps: tuple[Step, ...]
-    source: str  # who says so
-    zone: str  # of the grid or the market
+    source: str  # pages name it, so that a figure can be checked
+    zone: str  # the same service has other values for another grid or market
 
     @classmethod
     def of(cls, unit: Unit, steps: Iterable[Step], *, source: str = "", zone: str = "") -> Self:
@@ -107,6 +107,7 @@ class Series:
                 raise JobSpecError.of(
                     "series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span"
                 )
+        # Services publish corrections out of order.
         ordered = sorted(by_start.values())
         for i, (step, next_step) in enumerate(pairwise(ordered)):
             if step.end_s > next_step.start_s:
@@ -129,6 +130,7 @@ class Series:
             if overlap_s > 0:
                 total = total + overlap_s * step.value
                 covered_s = covered_s + overlap_s
+        # Sums of many steps may lack a part of a second.
         rounding = 1 - 1e-9
         if covered_s < covered * (end_s - start_s) * rounding:
             return None
@@ -137,7 +139,7 @@ class Series:
     def _since(self, start_s: float) -> Iterator[Step]:
         """The step that holds at a time, or the last one before it, and all after it."""
         first = bisect_right(self.steps, (start_s, math.inf)) - 1
-        # one by one: few are needed, and a series may have many
+        # one by one: a series may have many steps, of which few are needed
         return (self.steps[i] for i in range(max(first, 0), len(self.steps)))
 
     def at(self, time_s: float) -> Step | None:
@@ -152,10 +154,12 @@ class Series:
 
         Raises JobSpecError: of another unit.
         """
+        # A service that changed its unit must not be mixed with what it gave before.
         if not newer.unit.is_like(self.unit):
             raise JobSpecError.of(
                 "unit", newer.unit.name, f"the series is in {self.unit.name}", "keep them apart"
             )
+        # A newer value corrects the older one; in its gaps the older one still counts.
         outside = [piece for step in self.steps for piece in newer.gaps(step)]
         return replace(newer, steps=tuple(sorted([*outside, *newer.steps])))
 
@@ -185,6 +189,8 @@ class Series:
         try:
             unit, source, zone, steps = json.loads(text)
             kept_steps = [Step(*step) for step in steps]
+            # A row may be damaged, or written by hand: an infinite step would make all means
+            # infinite.
             for step in kept_steps:
                 if not all(map(is_number, (step.start_s, step.end_s, step.value))):
                     raise ValueError("a step without numbers")

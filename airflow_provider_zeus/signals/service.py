@@ -30,15 +30,16 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.parse import Layout
 
-ANSWER_S = 5.0  # limit of one request, while nothing comes
-WHOLE_S = 12.0  # limit of one whole answer
-# Services that tell a host its secrets, beside the link-local ones such as 169.254.169.254
+ANSWER_S = 5.0  # a service that hangs must not hold up a task
+WHOLE_S = 12.0  # a slow drip of bytes never runs into the other limit
+# Services that tell any process of a host its secrets, beside the link-local ones such as
+# 169.254.169.254: a Connection must not read there.
 METADATA = frozenset(
     map(
         ip_address,
         (
             "fd00:ec2::254",  # Amazon's
-            "fd00:ec2::23",  # that of the pods of its clusters
+            "fd00:ec2::23",  # Amazon's for pods of its clusters
             "fd20:ce::254",  # Google's
             "168.63.129.16",  # Azure's
             "100.100.100.200",  # Alibaba's
@@ -51,13 +52,17 @@ METADATA = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One service. ``key_header``: the header of its key; empty: it needs none."""
+    """One service. ``key_header``: the header of its key; empty: it needs none.
 
-    host: str  # with its scheme
-    path: str  # and query, with {zone}, {start} and {end}
+    ``path`` has the query too, with {zone}, {start} and {end}.
+    """
+
+    host: str
+    path: str
     layout: Layout
     key_header: str = ""
-    time_format: str = "%Y-%m-%dT%H:%MZ"  # of start and end; "ms": milliseconds since the epoch
+    # services disagree about times; "ms": milliseconds since the epoch
+    time_format: str = "%Y-%m-%dT%H:%MZ"
 
     def url(self, zone: str, start_s: float, end_s: float, host: str = "") -> str:
         """The address for a zone and a span.
@@ -67,7 +72,7 @@ class Preset:
         path = self.path
         values = {"zone": zone, "start": self._time(start_s), "end": self._time(end_s)}
         for name, value in values.items():
-            # other braces are the address's own
+            # other braces are the address's own: format() would refuse them
             path = path.replace("{" + name + "}", quote(value, safe=""))
         return (host or self.host).rstrip("/") + path
 
@@ -181,7 +186,7 @@ def answer_of(
     late.daemon = True
     try:
         connection.connect()
-        peer = connection.sock  # the connection forgets it once the answer has begun
+        peer = connection.sock  # kept here: the connection forgets it once the answer has begun
         begun_s = time.monotonic()
         # The timeout of a socket counts from byte to byte: a slow drip would never end.
         late.start()
@@ -201,11 +206,11 @@ def answer_of(
 class _Place(NamedTuple):
     """The target of an address."""
 
-    scheme: str  # http | https
+    scheme: str
     host: str
     port: int
-    target: str  # path and query
-    shown: str  # all that errors may repeat of the address
+    target: str
+    shown: str  # an address may hold a key, so errors repeat this alone
 
     @classmethod
     def of(cls, address: str) -> Self:
@@ -214,6 +219,7 @@ class _Place(NamedTuple):
         Raises JobSpecError if it is none of HTTP, or readers may differ about its host.
         """
         scheme, colon, _ = address.partition("://")
+        # An address may hold a key: errors show its scheme at most.
         shown = "..."
         if colon and scheme.isalpha():
             shown = f"{scheme}://..."
@@ -336,6 +342,7 @@ def is_of_this_host(address: IPv4Address | IPv6Address) -> bool:
 
 def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
     """An address, and the IPv4 ones to which traffic for it may be taken."""
+    # An IPv6 address may wrap an IPv4 one, which a router unwraps: both are judged.
     if isinstance(address, IPv4Address):
         return [address]
     packed = address.packed
@@ -346,11 +353,11 @@ def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]
     isatap = (b"\0\0\x5e\xfe", b"\2\0\x5e\xfe")
     if packed[:12] in (bytes(12), mapped, translated, nat64 + bytes(8)) or packed[8:12] in isatap:
         within.append(packed[12:])
-    if packed[:2] == b"\x20\x02":  # 6to4
+    if packed[:2] == b"\x20\x02":  # 6to4 wraps an IPv4 address
         within.append(packed[2:6])
-    if packed[:4] == b"\x20\x01\0\0":  # Teredo: its server; its client, inverted
+    if packed[:4] == b"\x20\x01\0\0":  # Teredo wraps two: its server, and its client, inverted
         within += [packed[4:8], bytes(byte ^ 0xFF for byte in packed[12:])]
-    # NAT64 of one's own: prefixes of 48, 56, 64 and 96 bits (RFC 6052)
+    # A NAT64 of one's own puts it behind prefixes of 48, 56, 64 or 96 bits (RFC 6052).
     if packed[:6] == nat64 + b"\0\1":
         spread = packed[:8] + packed[9:]
         within += filter(any, [packed[12:], *(spread[at : at + 4] for at in (6, 7, 8))])

@@ -23,9 +23,8 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.series import Series, Step, Unit, is_number
 from airflow_provider_zeus.units import S_PER_H
 
-# or their first three letters
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_RANGES = {"months": (1, 12), "days": (0, 6), "hours": (0, 23)}  # first and last entry
+_RANGES = {"months": (1, 12), "days": (0, 6), "hours": (0, 23)}
 _EXAMPLES = {"months": "10-03", "days": "mon,wed-fri", "hours": "22-06"}
 
 
@@ -58,6 +57,7 @@ class Tariff:
             raise JobSpecError.of(
                 "tariff", spec, "not a JSON object", "give timezone, unit, default and rules"
             )
+        # A mistyped name would leave a rule out in silence.
         _refuse_others("tariff", spec, {"timezone", "unit", "default", "rules"})
         rules = spec.get("rules", [])
         # A DAG file writes it: each page and run would go through all of its rules.
@@ -91,8 +91,10 @@ class Tariff:
         Raises JobSpecError if that is too long.
         """
         steps = []
+        # Steps begin at local hours, as the rules do.
         at_s = start_s - _into_hour_s(start_s, self.zone)
         while at_s < end_s:
+            # A change of the clock by half an hour moves the hours: each step ends at the next one.
             until_s = at_s + S_PER_H - _into_hour_s(at_s, self.zone)
             steps.append(Step(at_s, until_s, self.at(at_s)))
             at_s = until_s
@@ -107,12 +109,10 @@ def _into_hour_s(time_s: float, zone: ZoneInfo) -> float:
 
 def _zone(name: object) -> ZoneInfo:
     """The time zone of a name. Raises JobSpecError."""
-    remedy = 'name one of the IANA database, such as "Europe/Berlin"'
-    if not isinstance(name, str) or not name:
-        raise JobSpecError.of("timezone", name, "not known", remedy)
     try:
-        return ZoneInfo(name)
+        return ZoneInfo(str(name))
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        remedy = 'name one of the IANA database, such as "Europe/Berlin"'
         raise JobSpecError.of("timezone", name, "not known", remedy) from None
 
 

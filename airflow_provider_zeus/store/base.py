@@ -26,18 +26,18 @@ from airflow_provider_zeus.model.wire import Name
 # a series is asked for again after that; after that, if there was no answer
 FRESH_S = 900.0
 RETRY_S = 60.0
-UPGRADE = "airflow zeus db upgrade"  # creates or migrates the tables of a Connection's database
+UPGRADE = "airflow zeus db upgrade"  # one text for all errors that ask for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskRequest:
     """The question of a recurrence for a batch size."""
 
-    job: ZeusJob  # checked, templates rendered, live settings not yet applied
+    job: ZeusJob  # live settings are the store's: it applies them under its lock
     job_id: str
     ti_id: str
     origin: Origin
-    device: DeviceInfo | None = None  # None: not known where the request is made (a pod)
+    device: DeviceInfo | None = None  # None: a pod is asked for before its device is known
     lease_s: float = 90.0
     # what makes the run take the default batch size; None: nothing does
     pinned_by: str | None = None
@@ -53,15 +53,17 @@ class AskAnswer:
     device.
     """
 
-    trial: Trial  # running, with its planned attempt
-    profile: tuple[ProfileSample, ...] = ()  # sums per (batch size, limit)
+    trial: Trial
+    # sums are all that the profiler needs of earlier windows
+    profile: tuple[ProfileSample, ...] = ()
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not
     # restored the limit what the attempts of this task instance are called
     numbers: TryNumbers = field(default_factory=TryNumbers)
-    redelivered: bool = False  # the same open trial was returned before
-    after_killed: bool = False  # the newest trial of its DAG before it was abandoned
-    previous: Previous | None = None  # None: no run of this job has left a model
+    # a request that is repeated after a lost answer must not open a second row
+    redelivered: bool = False
+    after_killed: bool = False  # a host that kills trainings may kill this one, too
+    previous: Previous | None = None
     # of the run before; the caller adds it, from what it reads for its remarks
     earlier_rate: EarlierRate | None = None
     # other map indexes of the task that have trials of the job in this run
@@ -73,19 +75,19 @@ class DaySum:
     """The costs of the trials of a task on one day (UTC) measured from outside, of one source."""
 
     dag_id: Name
-    begin_s: int  # of the day
-    energy_source: Name  # empty: nothing measured energy
-    price_currency: Name  # empty: no hour was priced
+    begin_s: int
+    energy_source: Name  # an empty text, since a key of a table cannot be NULL
+    price_currency: Name  # an empty text, since a key of a table cannot be NULL
     trials: int
-    runs: int  # trials that are the first of their run
-    unknown: int  # trials that reported no time
-    without_energy: int  # trials that reported a time, and no energy though they have a source
+    runs: int  # people count runs, not tries
+    unknown: int  # no sum holds them, and pages say how many
+    without_energy: int  # a sum beside them is a lower bound
     energy_j: float
     time_s: float
     gpu_s: float
-    paid: float  # for the energy whose hours were priced
-    paid_j: float  # that energy
-    start_saved: float  # of ``paid``, by waiting for a cheaper start
+    paid: float
+    paid_j: float  # the rest has no price of its own hours
+    start_saved: float  # it is no saving of a batch size, so it is told apart
     g_co2e: float
     g_co2e_j: float
     start_saved_g: float
@@ -96,10 +98,10 @@ class JobHead:
     """How far the log of a job has got. It comes before the job's other parts."""
 
     job_id: str
-    told_seq: int  # number of closings so far
-    last_number: int  # of the newest trial
-    events: Mapping[str, Held] = field(default_factory=dict)  # that hold, by DAG
-    days: Sequence[DaySum] = ()  # of its trials measured from outside, deleted ones too
+    told_seq: int  # lessons are learned in the order of closing
+    last_number: int  # a number is never given twice, even if its row was deleted
+    events: Mapping[str, Held] = field(default_factory=dict)
+    days: Sequence[DaySum] = ()  # their rows go after some months, and the sums stay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,7 @@ class JobProfile:
     device_count: int
     energy_source: str | None
     job_version: str
-    samples: Sequence[ProfileSample]  # one sum per (batch size, power limit)
+    samples: Sequence[ProfileSample]
 
     @property
     def where(self) -> Where:
@@ -123,11 +125,11 @@ class JobProfile:
 class RunTrials:
     """Trials of one run, and their power over time. A run of many trials has several of these."""
 
-    MOST: ClassVar[int] = 4  # trials
+    MOST: ClassVar[int] = 4  # a line of an export has to be small enough to be read at once
 
     job_id: str
     trials: Sequence[Trial]
-    points: Sequence[Sequence[PowerPoint]]  # of each trial
+    points: Sequence[Sequence[PowerPoint]]
 
 
 HistoryPart = JobHead | JobProfile | RunTrials
@@ -145,7 +147,7 @@ class Unreadable:
     """A trial whose row is damaged. The policy learns nothing from it, and no page shows it."""
 
     job_id: str
-    number: int | None  # None: it cannot be read either
+    number: int | None
     dag_id: str
     problem: str
 

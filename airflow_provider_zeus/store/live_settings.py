@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 log = guarded_log(__name__)
 
-ReadText = Callable[[str], str | None]  # Variable key -> its text, None when there is none
+ReadText = Callable[[str], str | None]
 
 SETTINGS = "zeus-settings"
-CHANGED = "changed"  # beside the settings: who changed them last, what, and when; no setting
+CHANGED = "changed"  # no setting: a person may want to ask who changed one
 
 
 class _Setting(NamedTuple):

@@ -240,7 +240,7 @@ def database_url(connection: Any, conn_id: str) -> str:
 
 def _check_length(conn_id: str, field: str, name: str | None) -> None:
     """Raise StoreError if PostgreSQL would cut a name, and report its beginning."""
-    longest = 63  # bytes
+    longest = 63  # PostgreSQL cuts a longer name
     if name is not None and len(name.encode()) > longest:
         problem = f"longer than {longest} bytes, so no name in PostgreSQL"
         raise _wrong(conn_id, field, "...", problem)
@@ -327,7 +327,7 @@ def _in_address(word: str) -> str:
     there is none.
     """
     login, _, _ = word.rpartition("@")
-    end = 0  # of the part that has been looked at
+    end = 0
     for part in login.split(":"):
         path, slash, user = part.rpartition("/")
         is_first = path.endswith("/") if slash else end == 0

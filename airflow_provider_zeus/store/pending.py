@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 PREFIX = "zeus-untold"
 MOST_BYTES = 2**24  # of a file: far more than 500 power points take
-VARIABLE_S = 5.0  # for Airflow's API to write a Variable
+VARIABLE_S = 5.0  # the end of a task must not hang on Airflow's API
 
 log = guarded_log(__name__)
 

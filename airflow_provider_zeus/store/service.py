@@ -48,9 +48,9 @@ class JobLog:
 
     connection: sa.Connection
     job_id: str
-    seq: int  # number of closings so far
-    newest: int  # number of the newest trial, 0 when there is none
-    now: float  # seconds since the epoch, the store's clock
+    seq: int  # lessons are learned in the order of closing
+    newest: int
+    now: float  # the store's clock: those of hosts differ
 
     def find(self, key: TrialKey) -> Trial | None:
         """The trial of a key; None if there is none that can be read."""

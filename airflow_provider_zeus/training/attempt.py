@@ -74,14 +74,16 @@ class LiveAttempt(AttemptSteps):
         self.number = number
         self.last = last
         self.reached = False
-        self.over = False  # the loop over the epochs of a training has ended by itself
-        self.epochs_resumed = 0  # that the checkpoint had trained when this attempt began
-        self.epochs_before = 0  # of the attempt before this one, which did not reach the target
-        self.names: set[str] = set()  # of the metrics reported since epochs() began an epoch
-        self.metric: float | None = None  # of the newest epoch
+        self.over = False  # a loop that has ended by itself leaves a whole model
+        self.epochs_resumed = 0  # a checkpoint's epochs were paid by an earlier attempt
+        # an attempt that is tried again goes on where the one before it stopped
+        self.epochs_before = 0
+        # an error names them: the target's may be among them under another name
+        self.names: set[str] = set()
+        self.metric: float | None = None
         self.target_value: float | None = None
-        self._infinite = False  # the newest metric, which no JSON can hold
-        self._by_epoch: list[float] = []  # the target's metric
+        self._infinite = False  # no JSON holds an infinite metric
+        self._by_epoch: list[float] = []  # the chart of a run shows each epoch
         self.taken = Taken(planned.start)
         self.measured: Sequence[ProfileSample] = sweep.measured
         self._limits = limits
@@ -91,9 +93,9 @@ class LiveAttempt(AttemptSteps):
         self._clock = clock
         self._profiled = bool(profiler.limits_w)
         self._outcome: tuple[State, str] | None = None
-        self._previous_good = False  # the model of an earlier run reaches the target on this slice
-        self._paused_told_s = 0.0  # pauses that the log names already
-        self._waits = ""  # the time that waiting for batches took, if it is worth mending
+        self._previous_good = False  # nothing has to be trained if the earlier model is still good
+        self._paused_told_s = 0.0  # a pause is told once
+        self._waits = ""  # it is told once, at the end, if mending it is worth a line
         # sums up to the last reading; the heartbeat's thread sends it
         self.snapshot = Observation()
         self._refresh()

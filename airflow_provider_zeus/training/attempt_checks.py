@@ -76,7 +76,7 @@ def _spent(weights: Weights, so_far: Observation) -> float | None:
     return weights.cost(energy_j, time_s - sum(filter(None, (so_far.excess_s, so_far.paused_s))))
 
 
-MOST_SEEN = 0.8  # share of the steps from which on what the loaders gave shows their size
+MOST_SEEN = 0.8  # the last batch of a pass may be smaller, so not all steps need to agree
 
 
 class EpochSteps(NamedTuple):
@@ -85,13 +85,14 @@ class EpochSteps(NamedTuple):
     Samples are those of all processes.
     """
 
-    samples: int  # counted
+    samples: int
     # by the author or his loader; else they are those that torch's loaders gave
     is_told: bool = True
-    optimizer_steps: int = 0  # of that one of torch's optimizers that made most of them
-    of_all_optimizers: int = 0  # their steps together
-    passes: int = 1  # over the data: each may end with a smaller batch
-    drawn: Mapping[int, int] = MappingProxyType({})  # samples that loaders gave for a step -> steps
+    optimizer_steps: int = 0  # two optimizers may share a step, as in a GAN
+    of_all_optimizers: int = 0  # two optimizers may also take turns
+    passes: int = 1  # each pass may end with a smaller batch
+    # they show the size of a step even if nobody counts it
+    drawn: Mapping[int, int] = MappingProxyType({})
 
     @property
     def drawn_samples(self) -> int:
@@ -135,8 +136,8 @@ class BatchSizeCheck:
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
-        self._others: Counter[int] = Counter()  # steps of another size, by their samples
-        self._fits = False  # torch's steps of an epoch were of the chosen size
+        self._others: Counter[int] = Counter()  # the error names the size that was seen
+        self._fits = False  # one epoch that fits settles it
 
     def add(self, samples: int) -> None:
         """Count a step of another size."""
@@ -209,7 +210,7 @@ def _main_size(steps: Mapping[int, int]) -> int | None:
 
     :param steps: samples of a step -> how many steps had so many.
     """
-    even = 0.8  # share of the samples from which on the steps are of that size
+    even = 0.8  # the last batch of a pass may be smaller
     samples = {size: size * count for size, count in steps.items()}
     in_all = sum(samples.values())
     if not in_all:
@@ -218,7 +219,7 @@ def _main_size(steps: Mapping[int, int]) -> int | None:
     return size if samples[size] >= even * in_all else None
 
 
-SAME = 1.1  # sizes that differ by a smaller factor count as the same
+SAME = 1.1  # a loader may drop or repeat some samples
 
 
 def is_close(size: float, other: float) -> bool:
@@ -229,9 +230,9 @@ def is_close(size: float, other: float) -> bool:
 class Waste(NamedTuple):
     """The part of an attempt that goes into waiting for batches."""
 
-    waited: float  # share of the time of its loops in which the processor waits
-    share: float  # of it that is wasted
-    time_s: float  # the same in seconds
+    waited: float  # a processor that waits for batches leaves the GPU idle
+    share: float
+    time_s: float
 
 
 class DataWait:
@@ -283,7 +284,7 @@ class DataWait:
         if waste is None or not time_s:
             return ""
         share = waste.time_s / time_s
-        worth = 0.1  # share of the time from which on it is worth a line
+        worth = 0.1  # below a tenth, mending it saves next to nothing
         if share < worth:
             return ""
         text = f"{share_text(min(share, 1.0))} of its time, {time_text(waste.time_s)}"

@@ -28,7 +28,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 
 _PREFIX = "zeus-attempt-"
 _MARKER = ".lock"
-_KEPT = b"kept by "  # begins the text of a kept folder's marker; the name of its host follows
+_KEPT = b"kept by "  # a folder on a share may be kept by another host, which the marker names
 
 log = guarded_log(__name__)
 
@@ -49,7 +49,7 @@ class AttemptDir:
             remove_orphans(place)
             self._lock, self._marker = _locked_marker(place)
             os.write(self._lock, _host())
-            self.kept = False  # its model is kept: the folder belongs to the caller
+            self.kept = False  # a kept model belongs to the caller, who removes it
             self._has_marker = True
             self.path = self._marker.with_suffix("")
             private_files.new_folder(self.path)
@@ -182,7 +182,7 @@ def _size_of(folder: Path) -> int:
     size_bytes = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # it was removed meanwhile
+            with suppress(OSError):  # another process may have removed it
                 size_bytes += os.lstat(os.path.join(parent, name)).st_size
     return size_bytes
 

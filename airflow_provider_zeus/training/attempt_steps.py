@@ -44,34 +44,37 @@ class AttemptSteps:
         self, planned: PlannedAttempt, device: Device, sweep: Sweep, limit_found_w: float | None
     ) -> None:
         self.planned = planned
-        self.processes = 1  # that train together: as many samples as in this one count in each
-        self.local_batch_size = planned.batch_size  # of this process [samples]
-        self.interrupt: AttemptOver | None = None  # set when the attempt is given up
-        self.ended = False  # the "end" line of the attempt is written
-        self.passes = 0  # passes over the data that have begun
-        self.told = False  # the training reports the steps itself
+        self.processes = 1  # each process of a training takes a share of a step
+        # each process of a training takes a share of a step
+        self.local_batch_size = planned.batch_size
+        # a step can only note it: the loop ends at its next epoch
+        self.interrupt: AttemptOver | None = None
+        self.ended = False  # a second end would be a second row
+        self.passes = 0  # each pass may end with a smaller batch
+        self.told = False  # then torch's own steps would count twice
         self._device = device
         self._sweep = sweep
         self._meter = AttemptMeter(device, sweep, limit_found_w)
         self._data_wait = DataWait(virtual=device.info.energy_source == "simulated")
         self._check = BatchSizeCheck(planned.batch_size)
         self._in_epoch = False
-        self._adoptable = False  # steps began the present epoch before epochs() did
-        self._looked = False  # a first batch was looked at before that, and not trained on
-        self._dropped: JobSpecError | None = None  # why a loader with samples had no batch
+        self._adoptable = False  # some loops load a first batch before epochs() begins the epoch
+        self._looked = False  # a batch that was only looked at is no part of an epoch
+        # a loader may drop all samples, for example by drop_last
+        self._dropped: JobSpecError | None = None
         # of all processes, if a loader had no batch of them
         self.slice_samples: int | None = None
         self._torch = TorchSteps(self.torch_stepped, self._torch_pass_over)
-        self._steps_before = 0  # of torch, when the present epoch began
+        self._steps_before = 0  # torch counts steps of all epochs
         # of the first epoch whose steps, and so their samples, were not seen
         self._blind: str | None = None
         # samples of the newest step that torch showed, until another one shows that it was not
         # reported
         self._held = 0
-        self._passes_before = 0  # when the present epoch began
-        self._outside = 0  # samples of the present epoch from before epochs() gave it
-        self._asked = False  # epochs() gave an epoch
-        self._bypassed: str | None = None  # why the attempt teaches nothing of its batch size
+        self._passes_before = 0
+        self._outside = 0
+        self._asked = False
+        self._bypassed: str | None = None  # a size that was not used teaches nothing
 
     def _refresh(self) -> None:
         """The sums are new."""

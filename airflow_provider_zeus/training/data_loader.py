@@ -47,7 +47,7 @@ class ZeusDataLoader:
         self._progress = progress
         self._likely = batch_size
         self._shared = shared
-        self._passes = 0  # that have begun
+        self._passes = 0  # a sampler has another order in each pass
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -80,12 +80,13 @@ class _Pass:
         self._progress = progress
         self._likely = likely
         self._first = first
-        self._batches: Iterator[Any] | None = None  # None before the first batch
-        self._pending = 0  # samples of the batch that the caller has now
+        # worker processes start with the first batch alone
+        self._batches: Iterator[Any] | None = None
+        self._pending = 0  # a batch counts once the caller has trained on it
         self._empty = True
         self._over = False
         self._counted = False
-        self._steps_before = 0  # of torch, when it gave its first batch
+        self._steps_before = 0  # a pass without a step is no training
         self._began_s = 0.0
         self._waited_s = 0.0
         self._me = ref(self)

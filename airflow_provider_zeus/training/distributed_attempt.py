@@ -53,7 +53,7 @@ class DistributedAttempt(LiveAttempt):
     ) -> None:
         self._ranks = ranks
         self._job = job
-        self._reports: tuple[RankReport, ...] = ()  # of the last exchange
+        self._reports: tuple[RankReport, ...] = ()
         self._finished = False
         self._no_data = False
         super().__init__(planned, number, job, *args, **kwargs)

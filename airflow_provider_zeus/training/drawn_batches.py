@@ -27,8 +27,8 @@ class BatchCount(DrawListener):
     def __init__(self, loader: Any, whole: int | None = None, *, likely: int | None = None) -> None:
         self._whole = batch_size_of(loader) or whole
         self._likely = self._whole or likely
-        self._left: int | None = None  # to come in this pass; None: not known
-        self._sizes = deque[int | None]()  # of batches that torch's iterator gave
+        self._left: int | None = None  # the last batch may be smaller; None: not known
+        self._sizes = deque[int | None]()  # prefetched batches are drawn before they are trained on
         self._batches: Any = batches_of(loader)
         # Accelerate's loader takes the batches of one process apart
         if self._batches is None or hasattr(loader, "split_batches"):

@@ -35,7 +35,7 @@ def remedy_of(error: BaseException) -> str | None:
         return "If that is run.epochs, write `for epoch in run.epochs():`, with the brackets."
     if not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
         return None
-    extras = {  # module -> the extra of this package that brings it
+    extras = {  # a module that is missing comes with an extra of this package
         "torch": "torch",
         "transformers": "huggingface",
         "accelerate": "huggingface",

@@ -34,7 +34,7 @@ class Heartbeat:
     def stop(self) -> None:
         """Stop. Waits for a beat that is under way, at most one period or one second."""
         self._stopped.set()
-        end_s = 1.0  # how long a beat under way is waited for when the training ends
+        end_s = 1.0  # a store that hangs must not hold up the end of a training
         if self._thread.is_alive():
             self._thread.join(min(self._every_s, end_s))
 

@@ -21,7 +21,7 @@ from airflow_provider_zeus.power.meter import (
 from airflow_provider_zeus.training.pauses import NO_PAUSE, EpochSpent, Pauses
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 
-TICK_S = 1.0  # how often the sums of a running epoch are taken [s of the device's clock]
+TICK_S = 1.0  # a process that is killed loses one second of figures [s of the device's clock]
 
 
 class AttemptMeter:
@@ -34,35 +34,36 @@ class AttemptMeter:
     """
 
     def __init__(self, device: Device, sweep: Sweep, limit_found_w: float | None) -> None:
-        self.samples = 0  # trained so far
+        self.samples = 0
         self.epochs_done = 0
-        self.epoch_from = 0  # samples when the present epoch began
-        self.training = False  # within the training steps of an epoch
-        self.due_s = 0.0  # when a step next calls take_due_readings() [s of the device's clock]
+        self.epoch_from = 0
+        self.training = False  # validation is measured apart: no limit is chosen by it
+        self.due_s = 0.0  # a step must not read a clock that is not due [s of the device's clock]
         # samples of the present epoch, as its loaders announced them; None: not known
         self.expected: float | None = 0.0
-        self.points: deque[PowerPoint] = deque()  # not yet sent
+        # a heartbeat sends them: a line for each point would fill the file
+        self.points: deque[PowerPoint] = deque()
         self._device = device
         self._sweep = sweep
         self._limit_found_w = limit_found_w
         self._pace = sweep.pace
         self._total = Span()
-        self.train = Span()  # the training steps alone, without validation, up to the last reading
-        self._point: Span | None = None  # since the last power point; None before the first epoch
+        self.train = Span()  # validation does not depend on the batch size
+        self._point: Span | None = None
         # seconds in which the GPU worked, and in which it says so: beside the training steps, and
         # in them
         self._busy_s = [0.0, 0.0]
         self._busy_known_s = [0.0, 0.0]
-        self._why_not_busy = ""  # why it was not asked
+        self._why_not_busy = ""
         self._pauses = Pauses()
-        self._spent_before = NO_PAUSE  # by the epochs that have ended
-        self._tick_s = 0.0  # when the sums are next taken
+        self._spent_before = NO_PAUSE  # a pause shows only against usual epochs
+        self._tick_s = 0.0
         self._epoch_start: Reading | None = None
         # a loop of steps without a loader: the end of the training steps is not announced
         self._bare = False
-        self._last_step: Reading | None = None  # after the last step, if one was taken
-        self._step_s = 0.0  # time between the last two of them
-        self._host: RaplDevice | None = None  # from the first epoch on, if it can be read
+        self._last_step: Reading | None = None  # the validation after the last step is no training
+        self._step_s = 0.0  # a long gap after the last step is validation
+        self._host: RaplDevice | None = None  # imports before the first epoch are no training
 
     # ------------------------------------------------------------------ edges
     def start_epoch(self) -> None:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.power.meter import difference
 
-KNOWN = 3  # epochs that have to end before one can be told to be paused
-TIMES_AS_LONG = 3.0  # as the usual epoch: above, an epoch was paused
-LEAST_S = 1.0  # a shorter pause is none [s]
+KNOWN = 3  # with fewer epochs nothing says what is usual
+TIMES_AS_LONG = 3.0  # epochs differ, and a pause, as of a laptop, lasts far longer
+LEAST_S = 1.0  # short epochs vary by more than they last [s]
 # Two long epochs that differ by less than this factor are of the training itself: it validates
 # now and then
 ALIKE = 2.0
-REMEMBERED = 15  # newest epochs that count as usual
+REMEMBERED = 15  # a training may become slower for good
 
 
 class EpochSpent(NamedTuple):

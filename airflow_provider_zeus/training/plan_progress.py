@@ -73,28 +73,28 @@ class PlanProgress:
         self.limits = limits
         # profile samples of this device, with those of the attempts that ended
         self.profile = list(plan.profile)
-        self.left = plan  # its first attempt is the present one, or the next
+        self.left = plan  # attempts are taken off it as they end
         self.began_s = time.monotonic()
-        self.live: LiveAttempt | None = None  # the present attempt, once one has begun
-        self.killed: TrainingKilled | None = None  # stops the training, once it has come
-        self.loop_only = False  # no train() around: the end of the loop is the end of the run
-        self.finished = False  # the "final" line is written
+        self.live: LiveAttempt | None = None
+        self.killed: TrainingKilled | None = None  # a signal handler can only note it
+        self.loop_only = False  # without train() nothing else ends the run
+        self.finished = False
         # of the present attempt, as run.scale_lr() returned it
         self.learning_rate: float | None = None
-        self.keeps_rate = False  # one learning rate is meant for every batch size
+        self.keeps_rate = False  # its author has said so: no remark is due
         self._earlier_rate = plan.earlier_rate
-        self.driven = False  # a framework's callback counts the steps, and not a loader
-        self.warned: set[str] = set()  # warnings that were given once in this run
+        self.driven = False  # a callback counts better than the framework's loader
+        self.warned: set[str] = set()  # each epoch would repeat them
         # of a loader, while it is not over: its batches count
         self.newest_pass: Callable[[], Any] = lambda: None
         # iterators whose batches a loader gave: they give no others
         self.drawn_from: WeakSet[Any] = WeakSet()
         self._kept = False
-        self._folder: AttemptDir | None = None  # of the present attempt, once it is used
+        self._folder: AttemptDir | None = None  # most trainings write no file
         self._pid = os.getpid()
         # shared with forked children: whether one of them trained
         self._of_children = mmap.mmap(-1, 1)
-        self._child_told = False  # in a child: it was told so
+        self._child_told = False  # a child that reported would write rows of its parent
         # a simulated device has a clock of its own
         self._clock_offset_s = time.time() - device.now_s()
         self.trackers = Trackers(() if ranks.rank else self.job.log_to)

@@ -154,20 +154,20 @@ class RankReport(NamedTuple):
     """Figures of one process. Flags are 0 and 1."""
 
     attempt: float
-    epochs: float  # done
-    has_left: float  # the loop
-    unreported: float  # its last epoch ended without a report
+    epochs: float
+    has_left: float
+    unreported: float  # the error has to come on all ranks, or the others hang
     reached: float
-    resumed: float  # epochs that the checkpoint had trained
-    late: float  # the attempt after this one needs the time that is left until the deadline
+    resumed: float
+    late: float  # one clock decides for all ranks
     metric: float | None
     target_value: float | None
     samples: float | None
     samples_per_epoch: float | None
     profiled: float
-    cost_per_sample: float | None  # at the chosen limit, if there is one
-    measures: float  # it measures its host; of the other processes only time counts
-    source: float  # position in ENERGY_SOURCES
+    cost_per_sample: float | None
+    measures: float  # one process of a host measures it, or its energy would count twice
+    source: float  # an exchange holds numbers alone
     devices: float
     max_power_w: float | None
     energy_j: float | None

@@ -32,10 +32,10 @@ log = guarded_log(__name__)
 class Taken:
     """The start that the models of an attempt took, and how the earlier model served."""
 
-    planned: Start | None  # None: the job chooses no start
+    planned: Start | None
     starts: set[Start] = field(default_factory=set)
-    why_cold: str | None = None  # why one of them did not take the planned start
-    served: float | None = None  # metric of the earlier model on this slice
+    why_cold: str | None = None  # one cold model of several makes the start a cold one
+    served: float | None = None  # it shows whether training was worth it
 
     def take(self, start: Start, why_cold: str | None = None) -> None:
         """Note the start of a model."""

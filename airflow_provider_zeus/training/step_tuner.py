@@ -70,9 +70,9 @@ class StepTuner:
     """
 
     def __init__(self, plan: Plan, device: Device | None = None, ranks: Ranks = ALONE) -> None:
-        self.steps = 0  # of the leading optimizer, and of those before it of the same kind
-        self.kind: int | None = None  # the key of its profile: see :func:`step_kind`
-        self.said = ""  # why no limit is tuned; empty: it is, or no step was seen yet
+        self.steps = 0  # a new model of the same kind goes on with its profile
+        self.kind: int | None = None  # samples of another kind of step do not compare
+        self.said = ""
         self._plan = plan
         self._state_dir = plan.state_dir or default_state_dir()
         self._device = device
@@ -84,18 +84,19 @@ class StepTuner:
         self._limits: LimitControl | None = None
         self._known = list(plan.profile)
         self._sweep: Sweep | None = None
-        self._unsent: deque[ProfileSample] = deque()  # of models before this one
-        self._earlier: list[dict[str, Any]] = []  # the figures of models before this one
+        # a second model must not lose the first one's samples
+        self._unsent: deque[ProfileSample] = deque()
+        self._earlier: list[dict[str, Any]] = []  # a run reports all of its models together
         self._changing = Lock()  # from one model to the next, which a heartbeat sees as a whole
         self._is_simulated = isinstance(device, SimulatedGpu) or plan.job.device.startswith(PREFIX)
         self._now_s: Callable[[], float] = time.perf_counter
         self._last_s = 0.0
-        self._due_s = 0.0  # time of the next look at the sweep; 0: at each step
-        self._look_at = 0  # step at which the usual gap is taken again
+        self._due_s = 0.0  # a look at each step would slow short steps
+        self._look_at = 0
         # between two steps: their median is the usual one
         self._gaps_s: deque[float] = deque(maxlen=32)
         self._long_s = math.inf  # so long a gap between two steps is a pause
-        self._paused_at = 0  # step of the newest pause
+        self._paused_at = 0
         self._end_hearing = on_steps(self.step)
 
     @staticmethod
@@ -262,7 +263,7 @@ class StepTuner:
             return
         if self.kind is None:
             self._open()
-        if self._sweep is not None:  # of another model
+        if self._sweep is not None:  # a profile of another model says nothing of this one
             self._sweep.keep()
             self._known += self._sweep.measured
             self._unsent.extend(self._sweep.take_unsent())

@@ -20,9 +20,9 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 MODULE = "torch.optim.optimizer"
-LEAD_STEPS = 8  # of one optimizer, after which it leads
+LEAD_STEPS = 8  # a scheduler's or a warm-up's optimizer makes few steps
 
-Heard = Callable[[Any], object]  # gets the optimizer; may raise
+Heard = Callable[[Any], object]
 
 
 _hearings: tuple[Heard, ...] = ()
@@ -149,9 +149,9 @@ class Leading:
     def __init__(self) -> None:
         # steps of others since the leading one's
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._counted_at = 0  # step of the leading one before which others were counted last
-        self._led: WeakSet[Any] = WeakSet()  # optimizers that lead or led
-        self._needed = LEAD_STEPS  # more once two of them take turns
+        self._counted_at = 0  # others count once for each step of the leading one
+        self._led: WeakSet[Any] = WeakSet()
+        self._needed = LEAD_STEPS  # two that take turns would change the lead for ever
 
     def overtakes(self, optimizer: Any, steps: int, *, led: bool) -> bool:
         """Count a step of an optimizer that does not lead; whether it does so from now on.

@@ -25,7 +25,7 @@ class Dispatch(NamedTuple):
     """
 
     processes: int = 1
-    draws: int = 1  # that make a batch of each process
+    draws: int = 1  # Accelerate draws one batch for several processes
 
     def share(self, samples: int) -> int:
         """Samples of each process, of so many that were drawn: the last ones are filled up."""
@@ -38,11 +38,11 @@ class LoaderPass:
     def __init__(self, iterator: Any) -> None:
         self.iterator: Callable[[], Any] = ref(iterator)  # None once the loop has dropped it
         self.dispatch = Dispatch()
-        self.is_asked = False  # whether it is known who draws from it
+        self.is_asked = False
         # how many indices were drawn for a batch, by torch's number of it, until it is given
         self.indices: dict[int, int] = {}
         self.is_exact = True  # a batch has as many samples as indices; of a stream at most so many
-        self.samples = 0  # of all processes so far, if one draws for all
+        self.samples = 0
         # for batches since the last step on them; None: no batch was drawn since
         self.waited_s: float | None = None
 
@@ -52,7 +52,7 @@ class Draw(NamedTuple):
 
     of: LoaderPass
     batch: Any
-    indices: int | None  # that were drawn for it; None: torch does not know
+    indices: int | None  # a collate function may change how many samples a batch has
     waited_s: float
 
     @property
@@ -84,7 +84,8 @@ class DrawListener:
 
 
 _listeners: WeakSet[DrawListener] = WeakSet()
-_passes: WeakKeyDictionary[Any, LoaderPass] = WeakKeyDictionary()  # by their iterators
+# weak: a pass ends with its iterator
+_passes: WeakKeyDictionary[Any, LoaderPass] = WeakKeyDictionary()
 
 
 def listen(listener: DrawListener) -> None:

@@ -50,27 +50,28 @@ class TorchSteps(DrawListener):
     _newest: ClassVar[Callable[[], TorchSteps | None]] = lambda: None
 
     def __init__(self, stepped: Callable[[int], None], ended: Callable[[], None]) -> None:
-        self.by_optimizer: Counter[int] = Counter()  # steps of each: a training may have several
+        # a training may have several, which take turns or share a step
+        self.by_optimizer: Counter[int] = Counter()
         self.sizes: Counter[int] = Counter()  # samples drawn for a step -> steps, in this epoch
-        self._in_epochs_before: Counter[int] = Counter()  # of ``by_optimizer``
+        self._in_epochs_before: Counter[int] = Counter()
         # the same when the passes of this epoch ended; None while one trains
         self._at_pause: Counter[int] | None = None
-        self._beside: Counter[int] = Counter()  # steps of this epoch between two passes
-        self._only_compares = False  # the training reports the samples itself
-        self._rates: dict[int, float] = {}  # of each optimizer, the rate that it began with
+        self._beside: Counter[int] = Counter()  # a step between two passes belongs to neither
+        self._only_compares = False  # its own count is better than what loaders show
+        self._rates: dict[int, float] = {}  # a schedule changes the rate later
         self._whole = 0
         self._listens = False
         self._on_step = stepped
         self._on_end = ended
         self._drawn: dict[LoaderPass, int] = {}  # samples since the last step; the newest pass last
-        self._recent = 0  # of them those of the pass that drew last, also when it is over
+        self._recent = 0  # the step after a pass trains on its last batch
         # samples of steps after a pass that had ended without one: of a validation, or in advance
         self.unsure = 0
-        self._ended = False  # the pass that drew last had no step, and is over
-        self._trained: LoaderPass | None = None  # of the last step
-        self.remedy = ""  # the setting of its loader to try next, once there is one
-        self._waits = Waits()  # of the passes that were trained on
-        self._since_s = 0.0  # time of the step before, or of the first draw of a pass
+        self._ended = False  # a pass without a step was validation
+        self._trained: LoaderPass | None = None
+        self.remedy = ""  # one setting at a time: two would not tell which one helped
+        self._waits = Waits()  # waiting in validation is not told
+        self._since_s = 0.0
         # the training has paused since the last step: persistent workers go on in the same pass
         self._paused = False
         # the first step was one of a framework's trainer; None before it

@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.training.attempt import LiveAttempt
 
-WRITE_S = 3.0  # limit of writing one attempt's figures to one tracker
+WRITE_S = 3.0  # a tracker that hangs must not hold up a training
 
 log = guarded_log(__name__)
 

@@ -8,6 +8,7 @@ child processes find it by ``LD_LIBRARY_PATH`` (:attr:`FakeNvml.environment`).
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import mmap
 import os
@@ -250,26 +251,23 @@ def compiled() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     assert folder.stat().st_uid == os.getuid(), f"{folder} is another user's"
     built = folder / SONAME
-    if not built.exists():
-        cc = compiler()
-        assert cc is not None
-        fresh = folder / f"{SONAME}.{os.getpid()}"
-        flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
-        subprocess.run(
-            [
-                cc,
-                *flags,
-                f"-Wl,-soname,{SONAME}",
-                "-o",
-                str(fresh),
-                str(SOURCE),
-                "-lm",
-                "-lpthread",
-            ],
-            check=True,
-        )
-        fresh.replace(built)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first of the test processes builds it for all
+        if not built.exists():
+            _build(built)
     return built
+
+
+def _build(built: Path) -> None:
+    cc = compiler()
+    assert cc is not None
+    fresh = built.with_name(f"{SONAME}.{os.getpid()}")
+    flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+    subprocess.run(
+        [cc, *flags, f"-Wl,-soname,{SONAME}", "-o", str(fresh), str(SOURCE), "-lm", "-lpthread"],
+        check=True,
+    )
+    fresh.replace(built)
 
 
 @lru_cache(maxsize=1)

@@ -51,7 +51,7 @@ class WebhookNotifier(BaseNotifier):
         body = json.dumps({"text": self.text, "event": context["zeus"]}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            request, timeout=4
+            request, timeout=60
         ).close()
 
 
@@ -69,13 +69,20 @@ class Inbox:
         return "250 OK"
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take long to look, and to send."""
+    for name in ("READ_S", "SEND_S", "ALL_S"):
+        monkeypatch.setattr(alerts, name, 60.0)
+
+
 @pytest.fixture
 def inbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     found = Inbox()
-    receiver = Controller(found, hostname="127.0.0.1", port=port)
+    receiver = Controller(found, hostname="127.0.0.1", port=port, ready_timeout=60)
     receiver.start()
     plain = {"disable_ssl": True, "disable_tls": True}
     conn = {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": plain}
@@ -97,7 +104,7 @@ class Hook:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                hook.answers.wait(30)
+                hook.answers.wait(60)
                 hook.bodies.append(body)
                 self.send_response(hook.status)
                 self.end_headers()
@@ -223,10 +230,12 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
     monkeypatch.setattr(alerts, "SEND_S", 1.0)
     hook.answers.clear()
     ended: list[bool] = []
+    begun = threading.Event()
 
     class Hangs(WebhookNotifier):
         def notify(self, context: Any) -> None:
             ended.append(context["ti"].end_date is not None)
+            begun.set()
             super().notify(context)
 
     dag = zeus_dag(
@@ -234,6 +243,7 @@ def test_a_notifier_that_hangs_adds_nothing_to_the_tasks_time(
     )
     run = run_dag(dag)
     assert run.state == "success"
+    assert begun.wait(60)
     assert ended == [True], "Airflow has the task's state before anything is sent"
     assert run.get_task_instance("train").xcom_pull(task_ids="train", key="return_value") == 32
     assert "notifier Hangs did not take the event" in caplog.text

@@ -24,6 +24,8 @@ from airflow_provider_zeus.model.trial import Phase, Trial
 from airflow_provider_zeus.operators import outside
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.plugin import ZeusPlugin
+from airflow_provider_zeus.power import task_meter
+from airflow_provider_zeus.power.cpu import cpu_seconds
 from airflow_provider_zeus.store.open import state_dir
 from airflow_provider_zeus.store.pending import kept_files
 from tests.integration.jobs import job, log_of
@@ -35,12 +37,13 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def listens(airflow_home: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """The plugin's listeners alone, for the tasks that a text of ``[zeus] measure`` names: by default a tag.
 
-    Each task has a row, and the store as long as it takes.
+    Each task has a row, the store as long as it takes, and its energy on a host that lets it wait.
     """
     from airflow.sdk.listener import get_listener_manager
 
     monkeypatch.setattr(outside, "LEAST_S", 0.0)
     monkeypatch.setattr(outside, "STORE_S", 60.0)
+    monkeypatch.setattr(task_meter, "IDLE_SHARE", 0.0)
     manager = get_listener_manager()
     others = manager.pm.get_plugins()
 
@@ -66,6 +69,34 @@ def busy(seconds: float) -> None:
         pass
 
 
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """Of each measurement the task, and the processor time from its beginning to its end [s]."""
+    begin, end = outside.OutsideMeasurement.__init__, outside.OutsideMeasurement.end
+    begun: list[tuple[str, float]] = []
+    taken: list[tuple[str, float]] = []
+
+    def begins(self: Any, ti: Any) -> None:
+        begun.append((ti.task_id, cpu_seconds()))
+        begin(self, ti)
+
+    def ends(self: Any, **how: Any) -> None:
+        end(self, **how)
+        task_id, begun_s = begun[-1]
+        taken.append((task_id, cpu_seconds() - begun_s))
+
+    monkeypatch.setattr(outside.OutsideMeasurement, "__init__", begins)
+    monkeypatch.setattr(outside.OutsideMeasurement, "end", ends)
+    return taken
+
+
+def is_drawn(row: Trial, busy_s: float, taken_s: float) -> bool:
+    """Whether a row has the energy of what kept the processor busy, and no more than was taken."""
+    tick_s = 0.02  # the kernel counts in hundredths
+    seen_s = (row.observation.energy_j or 0.0) / 7.0
+    return busy_s - tick_s <= seen_s <= taken_s + tick_s
+
+
 def only_row(job_id: str) -> Trial:
     (row,) = log_of(job_id)
     assert row.is_outside
@@ -84,7 +115,9 @@ def files() -> list[Path]:
     return kept_files(state_dir())
 
 
-def test_success_skip_failure_and_exit_have_a_row_each(run_dag: Any) -> None:
+def test_success_skip_failure_and_exit_have_a_row_each(
+    run_dag: Any, taken: list[tuple[str, float]]
+) -> None:
     with DAG("ends", schedule=None, start_date=START, tags=["zeus"]) as dag:
 
         @task
@@ -122,7 +155,7 @@ def test_success_skip_failure_and_exit_have_a_row_each(run_dag: Any) -> None:
     assert ended("ends.leaves") == ("failed", "SystemExit: 3")
     seen = only_row("ends.works").observation
     assert seen.energy_source == "estimate"
-    assert seen.energy_j == pytest.approx(7.0 * 0.2, rel=0.5)
+    assert is_drawn(only_row("ends.works"), 0.2, dict(taken)["works"])
     assert seen.time_s is not None
     assert seen.time_s >= 0.2
 
@@ -162,7 +195,7 @@ def test_each_try_and_each_map_index_has_a_row_and_a_time_limit_is_a_failure(run
     assert ended("more_ends.command")[0] == "failed"
 
 
-def test_the_parts_of_a_deferred_task_add_up(run_dag: Any) -> None:
+def test_the_parts_of_a_deferred_task_add_up(run_dag: Any, taken: list[tuple[str, float]]) -> None:
     with DAG("parts", schedule=None, start_date=START, tags=["zeus"]) as dag:
         Defers(task_id="waits")
     run_dag(dag)
@@ -172,8 +205,8 @@ def test_the_parts_of_a_deferred_task_add_up(run_dag: Any) -> None:
         None,
     ]
     assert len({row.key.ti_id for row in rows}) == 1
-    drawn_j = [row.observation.energy_j or 0.0 for row in rows]
-    assert drawn_j == [pytest.approx(7.0 * 0.2, rel=0.5), pytest.approx(7.0 * 0.4, rel=0.5)]
+    assert len(taken) == 2
+    assert all(map(is_drawn, rows, (0.2, 0.4), [seconds for _, seconds in taken]))
 
 
 class Defers(BaseOperator):

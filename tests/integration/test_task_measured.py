@@ -25,6 +25,7 @@ from airflow_provider_zeus.training.torch_listener import LEAD_STEPS
 from tests.fake_nvml import FakeNvml
 from tests.fake_slurm import FakeSlurm
 from tests.integration.jobs import log_of
+from tests.unit.training.commands import waited_for
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -219,20 +220,30 @@ def test_a_coroutine_runs_and_a_forked_child_writes_nothing(run_dag: Any) -> Non
 
 
 @pytest.mark.slow
-def test_a_time_limit_ends_it_with_airflows_own_error(run_dag: Any) -> None:
+def test_a_time_limit_ends_it_with_airflows_own_error(run_dag: Any, tmp_path: Path) -> None:
+    """Airflow's timer of a minute goes off once the task is at work, however busy the host is."""
     seen: list[str] = []
     told = {"on_failure_callback": lambda context: seen.append(type(context["exception"]).__name__)}
+    limited = {"execution_timeout": timedelta(minutes=1), **told}
+    sleeps = tmp_path / "sleeps"
     with DAG("measured_limit", schedule=None, start_date=START) as dag:
 
-        @task.zeus(execution_timeout=timedelta(seconds=1), **told)
+        @task.zeus(**limited)
         def waits() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             Event().wait(60.0)
 
-        ZeusCommandOperator(
-            task_id="sleeps", command="sleep 60", execution_timeout=timedelta(seconds=1), **told
-        )
+        ZeusCommandOperator(task_id="sleeps", command=f"touch {sleeps}; sleep 600", **limited)
         waits()
+
+    def ends_the_command() -> None:
+        if waited_for(sleeps.exists):
+            os.kill(os.getpid(), signal.SIGALRM)
+
+    at_work = Thread(target=ends_the_command)
+    at_work.start()
     assert states(run_dag(dag)) == {"waits": "failed", "sleeps": "failed"}
+    at_work.join()
     assert seen == ["AirflowTaskTimeout"] * 2
     for name in ("waits", "sleeps"):
         ((state, reason),) = ended(f"measured_limit.{name}")
@@ -488,7 +499,9 @@ def test_the_authors_threads_and_signal_handlers_stay_as_they_were(run_dag: Any)
         signal.signal(signal.SIGUSR1, before[signal.SIGUSR1])
 
 
-def test_asset_events_and_lineage_of_a_tuned_task_tell_what_it_took_and_saved(run_dag: Any) -> None:
+def test_asset_events_and_lineage_of_a_tuned_task_tell_what_it_took_and_saved(
+    run_dag: Any, patient_figures: None
+) -> None:
     lineage = pytest.importorskip("airflow_provider_zeus.operators.openlineage")
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session

@@ -77,11 +77,8 @@ def served(app: Any) -> Iterator[int]:
     """The app on a port of 127.0.0.1, by the server that Airflow uses."""
     import uvicorn
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
     server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=port, lifespan="off", log_level="critical")
+        uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", log_level="critical")
     )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -90,7 +87,7 @@ def served(app: Any) -> Iterator[int]:
         assert time.monotonic() < end_s, "the server did not start"
         time.sleep(0.02)
     try:
-        yield port
+        yield server.servers[0].sockets[0].getsockname()[1]
     finally:
         server.should_exit = server.force_exit = True
         thread.join(PATIENCE_S)

@@ -194,7 +194,7 @@ def test_a_browser_that_leaves_gives_its_place_back(
                     await asyncio.gather(left, return_exceptions=True)
             gate.set()
             for path in (HEAVY[2], EXPORT):
-                for _ in range(100):
+                for _ in range(600):
                     if (answer := await client.get(path)).status_code == 200:
                         break
                     await asyncio.sleep(0.1)

@@ -8,7 +8,7 @@ from tests.system import killing
 
 
 def pytest_configure(config: Any) -> None:
-    """``make test-slow`` looks at what comes out, on any busy machine;
-    ``make test-nightly`` at the seconds too.
+    """``make test-nightly`` looks at the seconds too; every other run at what comes out,
+    on any busy machine.
     """
-    killing.measured = config.option.markexpr != "slow"
+    killing.measured = config.option.markexpr == "nightly"

@@ -17,7 +17,7 @@ from airflow.sdk import DAG, BaseOperator, task
 WORK = Path(os.environ["ZEUS_TEST_DIR"])
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TAGS = ["zeus"]
-BUSY_SHELL = "import time; end = time.time() + {seconds}\nwhile time.time() < end: pass"
+BUSY_SHELL = "import time\nwhile time.process_time() < {seconds}: pass"
 
 
 def busy(seconds: float) -> None:

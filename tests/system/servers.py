@@ -25,7 +25,7 @@ PARTS = {
 }
 TRIGGERER = "triggerer"  # where tasks defer
 AIRFLOW = [sys.executable, "-m", "airflow"]
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 
 
 class Site:
@@ -127,7 +127,7 @@ class Site:
         cleared = self.api.post(f"dags/{dag_id}/clearTaskInstances", body)["task_instances"]
         return sorted(ti["task_id"] for ti in cleared)
 
-    def wait_for_run(self, dag_id: str, run_id: str, timeout_s: float = 80.0) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, timeout_s: float = 240.0) -> str:
         """State of a run that has ended.
 
         Asked for twice a second: each question keeps the api-server busy.
@@ -158,7 +158,7 @@ def airflow(home: Path, **settings: str) -> Iterator[Site]:
         port = probe.getsockname()[1]
     env = _environment(home, port) | settings
     subprocess.run(
-        [*AIRFLOW, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=120
+        [*AIRFLOW, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=300
     )
     site = Site(f"http://127.0.0.1:{port}", home, env)
     try:

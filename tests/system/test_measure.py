@@ -18,7 +18,7 @@ from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.system.servers import TRIGGERER, Site, airflow, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     }
     with airflow(home, **settings) as site:
         site.start(TRIGGERER)
-        wait_until(lambda: site.api.get("dags/measure_not_named") is not None, 60, "the DAGs")
+        wait_until(lambda: site.api.get("dags/measure_not_named") is not None, 240, "the DAGs")
         yield site
 
 
@@ -60,7 +60,7 @@ def only_row(site: Site, job_id: str) -> Trial:
     Airflow has its state before.
     """
     wait_until(
-        lambda: any(row.state is not State.RUNNING for row in rows(site, job_id)), 30, job_id
+        lambda: any(row.state is not State.RUNNING for row in rows(site, job_id)), 120, job_id
     )
     (row,) = rows(site, job_id)
     assert row.is_outside
@@ -68,25 +68,24 @@ def only_row(site: Site, job_id: str) -> Trial:
 
 
 def run_to_its_end(site: Site, dag_id: str) -> str:
-    return site.wait_for_run(dag_id, site.trigger(dag_id), timeout_s=200)
+    return site.wait_for_run(dag_id, site.trigger(dag_id), timeout_s=240)
 
 
 def test_three_plain_tasks_have_three_rows_and_another_dag_has_none(site: Site) -> None:
     assert run_to_its_end(site, "measure_not_named") == "success"
     assert run_to_its_end(site, "measure_plain") == "success"
-    for task, busy_s in {"function": 1.5, "command": 1.0, "forks": 2.0}.items():
+    for task, busy_s in {"function": 1.5, "command": 1.5, "forks": 2.0}.items():
         row = only_row(site, f"measure_plain.{task}")
         assert (row.state, row.reason) == (State.DONE, None)
         assert row.observation.energy_source == "estimate"
-        # a child's processor time by the wall's clock is less on a busy host; Airflow's own comes
-        # on top
-        assert 7.0 * busy_s * 0.3 < (row.observation.energy_j or 0.0) < 7.0 * busy_s * 3
+        # Airflow's own processor time comes on top
+        assert 7.0 * busy_s * 0.9 < (row.observation.energy_j or 0.0) < 7.0 * busy_s * 3
     assert rows(site, "measure_not_named.other") == []
 
 
 def test_the_parts_of_a_deferred_task_are_rows_of_one_task_instance(site: Site) -> None:
     assert run_to_its_end(site, "measure_deferred") == "success"
-    wait_until(lambda: len(rows(site, "measure_deferred.waits")) == 2, 30, "both parts")
+    wait_until(lambda: len(rows(site, "measure_deferred.waits")) == 2, 120, "both parts")
     first, second = rows(site, "measure_deferred.waits")
     assert first.key.ti_id == second.key.ti_id
     assert str(first.reason).startswith("the task was deferred")
@@ -98,18 +97,18 @@ def test_a_killed_task_keeps_what_its_heartbeats_told(site: Site) -> None:
     job_id = "measure_killed.long"
     run_id = site.trigger("measure_killed")
     wait_until(
-        lambda: any(row.observation.energy_j for row in rows(site, job_id)), 90, "a heartbeat"
+        lambda: any(row.observation.energy_j for row in rows(site, job_id)), 240, "a heartbeat"
     )
     os.kill(int((site.home / "work" / "long.pid").read_text()), signal.SIGKILL)
     assert site.wait_for_run("measure_killed", run_id) == "failed"
-    wait_until(lambda: rows(site, job_id)[0].state is State.ABANDONED, 30, "the end of its lease")
+    wait_until(lambda: rows(site, job_id)[0].state is State.ABANDONED, 120, "the end of its lease")
     (row,) = rows(site, job_id)
     assert (row.observation.energy_j or 0.0) > 0.0
 
 
 def test_a_command_that_is_failed_in_the_ui_has_its_whole_row(site: Site) -> None:
     run_id = site.trigger("measure_stopped")
-    wait_until((site.home / "work" / "started").exists, 60, "the command")
+    wait_until((site.home / "work" / "started").exists, 240, "the command")
     site.mark_failed("measure_stopped", run_id, "shell")
     row = only_row(site, "measure_stopped.shell")
     assert row.state in (State.FAILED, State.ABANDONED)

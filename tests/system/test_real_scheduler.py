@@ -25,7 +25,7 @@ AIRFLOW_3_3 = Version(version("apache-airflow")) >= Version("3.3")
 GONE_S = 10.0  # Airflow looks every 5 s whether a task was stopped from outside
 FOUND_W = {"v100": 250.0, "a40": 300.0}
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 class Trainings:
@@ -84,7 +84,7 @@ class Trainings:
                 not measured or (log[-1].observation.epochs or 0) > 1
             )
 
-        wait_until(middle, 80, "the middle of the training")
+        wait_until(middle, 240, "the middle of the training")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "ZEUS_TEST_DIR": str(home / "work"),
     }
     with airflow(home, **settings) as site:
-        wait_until(lambda: site.api.get("dags/real_trial") is not None, 60, "the DAGs")
+        wait_until(lambda: site.api.get("dags/real_trial") is not None, 240, "the DAGs")
         yield site
 
 

@@ -4,6 +4,7 @@ each test gets a page that is logged in and watched.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,18 @@ NOT_OURS = (
     # Airflow's own iframe, of every plugin
     "An iframe which has both allow-scripts and allow-same-origin",
     "Canvas2D: Multiple readback operations",  # the tests look at the chart's pixels
+    "Failed to load resource: the server responded with a status of 429",  # see BUSY
 )
+# What a closed page has asked may still keep the server busy: the next one asks again by itself
+# (test_busy.py).
+BUSY = 429
+# Whether each chart is drawn in the size of its box; a closed part has none.
+_FITS = """() => [...document.querySelectorAll(".chart")].every((box) => {
+  const chart = window.echarts?.getInstanceByDom(box);
+  if (!chart || !box.clientWidth) return true;
+  chart.getZr().flush();
+  return chart.getWidth() === box.clientWidth && chart.getHeight() === box.clientHeight;
+})"""
 
 
 def is_ours(page: Any) -> bool:
@@ -33,6 +45,16 @@ def is_ours(page: Any) -> bool:
     """
     path = urlsplit(page.url).path
     return path.endswith("/zeus/page") and "/plugin/" not in path
+
+
+def came(page: Any, is_so: Callable[[], object], most_s: float = 60.0) -> bool:
+    """Whether it came true in time; the page goes on meanwhile."""
+    until_s = time.monotonic() + most_s
+    while not is_so():
+        if time.monotonic() > until_s:
+            return False
+        page.wait_for_timeout(50)
+    return True
 
 
 @dataclass
@@ -70,9 +92,16 @@ class Watched:
         before = self.page.viewport_size
         height = tab.locator("main").evaluate("main => main.scrollHeight") + AROUND
         self.page.set_viewport_size({"width": before["width"], "height": height})
-        self.page.wait_for_timeout(300)
+        self.fit()
         self.shoot(name)
         self.page.set_viewport_size(before)
+
+    def fit(self) -> None:
+        """Wait until the charts have taken the size that the page has now."""
+        for frame in filter(is_ours, self.page.frames):
+            assert came(self.page, lambda frame=frame: frame.evaluate(_FITS)), (
+                "a chart keeps its size"
+            )
 
     def fine(self) -> bool:
         """Nothing went wrong up to here. Raises AssertionError naming what did."""
@@ -191,7 +220,7 @@ def _watch(watched: Watched) -> None:
             watched.said.append(message.text)
 
     def answered(response: Any) -> None:
-        if response.status >= 400:
+        if response.status >= 400 and response.status != BUSY:
             watched.answers.append(f"{response.status} {response.url}")
 
     def warned(dialog: Any) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Watched, came
 from tests.ui.site import ZEUS_DAG
 
 Visit = Callable[..., Watched]
@@ -47,13 +46,3 @@ def drawn(tab: Any, chart: str = "#chart") -> int:
     tab.locator(f"{chart} canvas").first.wait_for()
     came(tab.locator(chart).page, lambda: tab.locator(chart).first.evaluate(_COLOURS) >= 3)
     return int(tab.locator(chart).first.evaluate(_COLOURS))
-
-
-def came(page: Any, is_so: Callable[[], object], most_s: float = 60.0) -> bool:
-    """Whether it came true in time; the page goes on meanwhile."""
-    until_s = time.monotonic() + most_s
-    while not is_so():
-        if time.monotonic() > until_s:
-            return False
-        page.wait_for_timeout(50)
-    return True

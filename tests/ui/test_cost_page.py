@@ -84,11 +84,15 @@ def test_a_point_tells_its_run_under_the_strict_policy(visit: Visit) -> None:
     tab = at.tab()
     drawn(tab, COST)
     assert "power limit" not in tab.evaluate(TEXTS)
-    box = tab.locator(COST).bounding_box()
-    x, y = tab.evaluate(POINT)
-    at.page.mouse.move(box["x"] + x + 30, box["y"] + y + 30)
-    at.page.mouse.move(box["x"] + x, box["y"] + y)
-    assert came(tab, lambda: "batch size 32 (reached target)" in tab.evaluate(TEXTS))
+
+    def told() -> bool:
+        box = tab.locator(COST).bounding_box()  # what comes above it moves it
+        x, y = tab.evaluate(POINT)
+        at.page.mouse.move(box["x"] + x + 30, box["y"] + y + 30)
+        at.page.mouse.move(box["x"] + x, box["y"] + y)
+        return "batch size 32 (reached target)" in tab.evaluate(TEXTS)
+
+    assert came(tab, told)
     at.shoot("tooltip")
     assert at.fine()
 
@@ -302,7 +306,7 @@ def test_each_eta_is_named_once_and_no_name_covers_another(
     for width, height in ((1280, 720), (740, 720)):
         at.page.set_viewport_size({"width": width, "height": height})
         drawn(tab, ".front .chart")
-        at.page.wait_for_timeout(300)  # the chart takes its new size
+        at.fit()
         *texts, wide = tab.evaluate(FRONT_TEXTS)
         marks = [text for text in texts if text[0].startswith("eta ")]
         etas = (

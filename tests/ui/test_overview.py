@@ -84,7 +84,9 @@ def test_the_month_of_all_jobs_and_a_filter(visit: Visit, other_sources: None) -
     assert first.evaluate("row => row.getBoundingClientRect().bottom") < end, (
         "a job is in sight below three kinds"
     )
-    lefts = [box.bounding_box()["x"] for box in month.locator(".answer[aria-label='Spent']").all()]
+    lefts = month.locator(".answer[aria-label='Spent']").evaluate_all(
+        "all => all.map((answer) => answer.getBoundingClientRect().x)"  # at one moment
+    )
     assert len(set(lefts)) == 1, "rows of one table: what nothing measured is one of them"
     at.page.set_viewport_size({"width": 800, "height": 900})
     month.locator("summary", has_text="By month, owner and tag").click()
@@ -165,11 +167,12 @@ def test_pausing_and_pinning_by_keyboard(visit: Visit, settings: AirflowVariable
         if saved:
             change = saved.pop("changed")
             assert change["by"] == ADMIN
-            assert began <= datetime.fromisoformat(change["at"]) <= datetime.now(UTC)
+            changed = datetime.fromisoformat(change["at"])
+            assert began <= changed <= datetime.now(UTC)
             assert (
                 box.locator(".note")
                 .first.inner_text()
-                .startswith(f"Last change: {ADMIN}, {began:%Y-%m-%d}")
+                .startswith(f"Last change: {ADMIN}, {changed:%Y-%m-%d}")
             )
         return saved
 

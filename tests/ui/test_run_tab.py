@@ -18,7 +18,7 @@ from airflow_provider_zeus.operators.schedule import PlannedWait
 from airflow_provider_zeus.store.open import open_store
 from tests.ui import runs
 from tests.ui.conftest import Watched
-from tests.ui.look import TOO_WIDE, Visit, drawn, run_tab
+from tests.ui.look import TOO_WIDE, Visit, came, drawn, run_tab
 from tests.ui.site import ZEUS_DAG, Site, run_dag
 
 SEEN = """(seen) => {
@@ -45,7 +45,7 @@ def whole(at: Watched, name: str, charts: str = ".part .power") -> Any:
     at.page.set_viewport_size(
         {"width": at.page.viewport_size["width"], "height": max(height + 20, 600)}
     )
-    at.page.wait_for_timeout(300)
+    at.fit()
     at.shoot(name)
     return at.page
 
@@ -197,7 +197,7 @@ def test_every_mapped_task_is_shown_and_unfolds(visit: Visit, kinds: None) -> No
     tab.keyboard.press("Enter")
     last.locator(".power canvas").first.wait_for()
     tab.set_viewport_size({"width": 800, "height": 1500})
-    tab.wait_for_timeout(300)
+    at.fit()
     assert tab.evaluate(TOO_WIDE) <= 0, "only tables scroll sideways"
     at.shoot("run-mapped-800")
     assert at.fine()
@@ -216,19 +216,20 @@ def test_a_running_trial_is_followed_until_it_ends(visit: Visit, kinds: None) ->
     assert tab.locator(".power details").get_attribute("open") is not None, (
         "what is unfolded stays so"
     )
+
+    def is_still() -> bool:
+        """Whether nothing is asked for longer than from one look of the page to its next."""
+        asked.clear()
+        tab.wait_for_timeout(2500)
+        return not asked
+
     tab.evaluate(SEEN, False)
-    tab.wait_for_load_state("networkidle")
-    asked.clear()
-    tab.wait_for_timeout(2500)
-    assert asked == [], "nobody looks"
+    assert came(tab, is_still), "nobody looks"
     runs.told(trial, State.CONVERGED, samples=40_000)
     tab.evaluate(SEEN, True)
     tab.get_by_text("reached target").first.wait_for()
     assert not tab.locator("#updated").is_visible()
-    tab.wait_for_load_state("networkidle")
-    asked.clear()
-    tab.wait_for_timeout(2500)
-    assert asked == [], "it is over"
+    assert came(tab, is_still), "it is over"
     assert at.fine()
 
 

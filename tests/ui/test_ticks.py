@@ -34,7 +34,7 @@ def test_no_tick_covers_another(visit: Visit, before: Callable[[Any], None] | No
     tab = unfolded(at.tab())
     for chart in (".cost .chart", ".front .chart"):
         drawn(tab, chart)
-    at.page.wait_for_timeout(300)  # the charts take their new size
+    at.fit()
     ticks = tab.evaluate(TICKS)
     assert len({tick[0] for tick in ticks}) >= 3
     for number, (chart, text, left, top, right, bottom) in enumerate(ticks):

@@ -104,7 +104,7 @@ def test_every_view_in_both_themes_wide_and_narrow(
         unfolded(tab)
     for width in (1400, 800):
         at.page.set_viewport_size({"width": width, "height": 900})
-        at.page.wait_for_timeout(300)  # the charts take their new size
+        at.fit()
         for chart in CHARTS[view]:
             assert drawn(tab, f"{chart} .chart") >= 3, chart
         assert tab.locator("html").evaluate(TOO_WIDE) <= 0, "only tables scroll sideways"
@@ -148,6 +148,7 @@ def test_tasks_measured_from_outside_in_every_view(
         assert names == ["embed", "transform", "extract", "load", "notify", "wait", "report"]
     for width in (1280, 740):
         at.page.set_viewport_size({"width": width, "height": 900})
+        at.fit()
         assert tab.locator("html").evaluate(TOO_WIDE) <= 0, "only tables scroll sideways"
         at.shoot_whole(tab, f"tasks-{view}-{theme}-{width}")
     assert at.fine()

@@ -1,4 +1,4 @@
-"""The timetable of the slow tests."""
+"""The timetable of the slow tests, and which of them look at the seconds that are promised."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.system import conftest, killing
+from tests.timetable import LONG
 
 TESTS = """
 import pytest
@@ -60,3 +66,12 @@ def test_each_part_with_its_time_and_its_command(tmp_path: Path) -> None:
 def test_other_runs_have_none(tmp_path: Path) -> None:
     assert "timetable" not in run(tmp_path, "-m", "not slow")
     assert "timetable" not in run(tmp_path)
+
+
+@pytest.mark.parametrize(("expression", "target"), LONG.items())
+def test_the_promised_seconds_are_measured_by_night_alone(
+    monkeypatch: pytest.MonkeyPatch, expression: str, target: str
+) -> None:
+    monkeypatch.setattr(killing, "measured", None)
+    conftest.pytest_configure(SimpleNamespace(option=SimpleNamespace(markexpr=expression)))
+    assert killing.measured == (target == "nightly-tests")

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from airflow_provider_zeus.optimizer.arms import BETA
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess, Indices, Vector
 
-HORIZON = 30.0  # recurrences that will use the answer of an experiment, where so many are left
-LOSS_AVERSION = 6.0  # how many joules saved make up for one lost beyond the allowance
+HORIZON = 30.0  # data and code change: no answer is used for ever
+LOSS_AVERSION = 6.0  # a loss is sure and now, a saving is expected and later
 # distance of a candidate from a batch size that has converged; its neighbours in the list always
 # count
 OCTAVES = 1.0
@@ -42,9 +42,9 @@ BISECTION_STEPS = 6
 class NormalGrid(NamedTuple):
     """The standard normal distribution on a grid."""
 
-    z: Vector  # points
-    p: Vector  # probability of each
-    cumulative: Vector  # probability of this point or a lower one
+    z: Vector
+    p: Vector
+    cumulative: Vector
 
     @classmethod
     def of(cls, z: Vector) -> Self:
@@ -54,7 +54,7 @@ class NormalGrid(NamedTuple):
         return cls(z, p, p.cumsum())
 
 
-_OUTCOMES = NormalGrid.of(np.linspace(-3.0, 3.0, 25))  # log cost of a run
+_OUTCOMES = NormalGrid.of(np.linspace(-3.0, 3.0, 25))
 # log EpochCost that a first epoch may show
 _EPOCH_COSTS = NormalGrid.of(np.array([-1.5, -0.75, 0.0, 0.75, 1.5]))
 
@@ -64,16 +64,16 @@ class Predictions(NamedTuple):
 
     gp: GaussianProcess
     log_epoch_cost: Vector
-    epoch_cost_variance: Vector  # of its logarithm
-    unmeasured: NDArray[np.bool_]  # whether no run on this device has shown it
-    barred: Vector  # (size, size that converged): infinite for what may not run afterwards, else 0
-    trusted: Sequence[bool]  # whether it may be the incumbent
-    success: Vector  # probability that a complete run reaches the target
-    log_miss_cost: Vector  # ln of how many times its cost a size takes with its misses
+    epoch_cost_variance: Vector  # costs err by factors
+    unmeasured: NDArray[np.bool_]  # what was never measured here may cost any amount
+    barred: Vector  # infinite, so that no minimum takes what may not run
+    trusted: Sequence[bool]
+    success: Vector
+    log_miss_cost: Vector  # a run that misses has to be paid again
     max_epochs: float
-    horizon: float  # recurrences that will use the answer of an experiment
-    allowance: float  # expected cost [J] of the next recurrence above which a try counts as a loss
-    most_spent: float  # cost [J] of the next recurrence, its try and the run after it, at most
+    horizon: float  # an answer is worth what later runs save by it
+    allowance: float  # a try may cost as much as a run and all that the job has saved so far
+    most_spent: float  # what a job may ever have lost is bounded, however good a try looks
     # (size,) [J] at which a try is given up for want of time; None: no deadline
     most_cost: Vector | None = None
 
@@ -102,8 +102,8 @@ class RunOutcomes(NamedTuple):
 
     # (size,), or (candidate, size) if each candidate supposes its own EpochCosts
     log_cost: Vector
-    cost: Vector  # (candidate, outcome): of the run [J]
-    shift: Vector  # (size, candidate, outcome): posterior minus present log cost
+    cost: Vector
+    shift: Vector  # one outcome moves the belief of all sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,8 @@ def gain(
     """
     log_cost = runs.log_cost + predictions.log_miss_cost
     incumbent_then = np.exp(log_cost[..., incumbent, None] + runs.shift[incumbent])
-    usable = predictions.barred.take(candidates, 1)  # infinite for a size that may not run then
+    # a size that may not run then is infinitely dear
+    usable = predictions.barred.take(candidates, 1)
     np.add(usable.T, log_cost, out=usable.T)
     saved: Vector = incumbent_then - np.exp(np.minimum.reduce(runs.shift + usable[..., None], 0))
     return saved

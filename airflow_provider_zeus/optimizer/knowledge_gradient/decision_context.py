@@ -36,7 +36,7 @@ from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.thompson import start_at
 
-OUT_OF_REACH = 3  # complete runs of a batch size in a row that missed, before it is no incumbent
+OUT_OF_REACH = 3  # one miss may be that of a slice
 # what a job may ever have lost against always the default: runs of the default, and a share of all
 # of them
 MOST_LOST = 3.0
@@ -52,20 +52,21 @@ class DecisionContext(NamedTuple):
     # of the Gaussian process, ascending: the job's, and those that only earlier runs had
     all_sizes: tuple[int, ...]
     feasible: frozenset[int]
-    converged: frozenset[int]  # feasible sizes that reached the target at least once
+    converged: frozenset[int]
     # per size of all_sizes: whether it may be tried; a second look at the default and audits ignore
     # it
     in_reach: Sequence[bool]
-    epoch_costs: Mapping[int, float]  # [J], measured on this device
-    epoch_costs_elsewhere: Mapping[int, float]  # [J], measured on another one
+    epoch_costs: Mapping[int, float]
+    # joules of another device rank sizes, and bound no run
+    epoch_costs_elsewhere: Mapping[int, float]
     # of ln EpochCost, by how much the runs on this device vary
     epoch_cost_variance: Mapping[int, float]
-    loads: Mapping[int, float]  # share of MAXPOWER that training drew on this device
-    newest_runs: Mapping[int, int]  # trial number of the newest run of each batch size
-    missed: frozenset[int]  # sizes that have converged, and whose newest complete runs all missed
-    misses: MissRates | None  # None: no run has missed its target
-    horizon: float  # recurrences that will use the answer of a try
-    times: RunTimes | None  # of a job with a deadline
+    loads: Mapping[int, float]  # the draw of one size tells that of its neighbours
+    newest_runs: Mapping[int, int]  # a size that has not run for long is believed less
+    missed: frozenset[int]  # the data may have moved away from these sizes
+    misses: MissRates | None
+    horizon: float  # an answer is worth what later runs save by it
+    times: RunTimes | None
 
     @classmethod
     def of(cls, situation: Situation) -> DecisionContext:

@@ -37,8 +37,8 @@ MAX_WORK = 0.95
 # sd of a linear trend around the curve, around another device's; per octave
 TREND_SD = 0.05
 TREND_ELSEWHERE_SD = 0.25
-OWN_SD = 0.02  # sd of a batch size's deviation from its neighbours
-LEVEL_SD = 3.0  # sd of the level
+OWN_SD = 0.02  # neighbouring sizes use the hardware alike
+LEVEL_SD = 3.0  # what a job draws is not known before it ran
 
 # values of log r, in standard deviations around its expected value
 _R_GRID = np.linspace(-4.0, 4.0, 33)
@@ -111,7 +111,8 @@ def _curve(
     residual = _conditioning(order, at, TREND_SD)
     y = np.log(costs)
     curves = np.log1p(expected_r * np.exp(R_SD * _R_GRID)[:, None] / np.asarray(order, float))
-    curves += (y.mean() - curves[:, measured].mean(1))[:, None]  # the level is free
+    # only the shape is known of other jobs, so the level is free
+    curves += (y.mean() - curves[:, measured].mean(1))[:, None]
     off = y - curves[:, measured]
     log_weights = -0.5 * _R_GRID * _R_GRID - 0.5 * np.einsum(
         "ki,ij,kj->k", off, residual.precision, off
@@ -149,9 +150,9 @@ class _Conditioning(NamedTuple):
     Shared: do not modify.
     """
 
-    precision: Vector  # (measured, measured)
-    gain: Vector  # (measured, size)
-    variance: Vector  # (size,) that remains
+    precision: Vector
+    gain: Vector
+    variance: Vector
 
 
 @lru_cache(maxsize=256)

@@ -34,17 +34,17 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
 )
 from airflow_provider_zeus.optimizer.slices import Change, Slice
 
-WANDER_SD = 0.1  # by how much the level of all sizes changes from one slice to the next
+WANDER_SD = 0.1  # slices of data differ in how hard they are
 # x the variance of a cold run: a warm start ends at one epoch, or once in a while after thirty
 START_NOISE = 6.0
-START_WALK_SD = 0.2  # by how much the level of a start changes from one of its runs to the next
+START_WALK_SD = 0.2  # an earlier model helps more or less as the data move
 
 
 class Account(NamedTuple):
     """Epochs that were trained, and those that the default would have needed on the same slices."""
 
-    slices: int = 0  # one for each kept run
-    trained: Mapping[int, float] = {}  # by batch size
+    slices: int = 0
+    trained: Mapping[int, float] = {}
     # of the default: on slices on which it ran, and before the last change of the data
     default_epochs: float = 0.0
     # of other sizes' kept runs, on slices on which the default did not run
@@ -97,11 +97,11 @@ class Account(NamedTuple):
 class Stretch(NamedTuple):
     """The slices since a possible change of the data, and the belief before it."""
 
-    since: int = UNCHANGED  # its first slice
-    curve: Vector = np.zeros(0)  # mean of c before it; of the first stretch: empty
-    account: Account = Account()  # before it
-    earlier: tuple[Change, ...] = ()  # changes before it
-    change: Change | None = None  # that began it, once it has counted
+    since: int = UNCHANGED
+    curve: Vector = np.zeros(0)
+    account: Account = Account()
+    earlier: tuple[Change, ...] = ()
+    change: Change | None = None
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -114,11 +114,12 @@ class Folded(NamedTuple):
 
     slices: int
     state: State
-    account: Account  # while the oldest stretch counts
-    stretches: tuple[Stretch, ...] = (Stretch(),)  # the oldest one, and those that may have begun
-    believed: int = UNCHANGED  # first slice of the stretch that counts
-    reached: frozenset[int] = frozenset()  # batch sizes that reached the target
-    missed: int = 0  # slices on which none did
+    account: Account
+    # a change shows only runs later: until then both may hold
+    stretches: tuple[Stretch, ...] = (Stretch(),)
+    believed: int = UNCHANGED
+    reached: frozenset[int] = frozenset()
+    missed: int = 0  # a slice that no size can do says nothing against any
 
     @property
     def stretch(self) -> Stretch:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 # prior mean of d log Epochs / d log b above the default batch size, and below one that is the
 # largest
 SLOPE = 0.3
-TREND_SD = 0.25  # sd of the linear trend, per octave
-WALK_SD = 0.2  # sd of its deviation from the trend, for each octave from the default
-LEVEL_SD = 3.0  # sd of the level
-P_FAIL = 0.05  # probability that a run never reaches its target, whatever was predicted for it
+TREND_SD = 0.25  # epochs grow with the batch size, by how much is not known
+WALK_SD = 0.2  # far from the default less is known
+LEVEL_SD = 3.0  # what a job needs is not known before it ran
+P_FAIL = 0.05  # no prediction is so sure that a run cannot fail
 
 Vector = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -39,11 +39,11 @@ class GaussianProcess(NamedTuple):
     """Posterior of c, and of log Epochs of the next run."""
 
     sizes: tuple[int, ...]
-    mean: Vector  # (size,) of c
-    cov: Vector  # (size, size) of c
-    run_variance: Vector  # (size,) predictive variance of the next run's log Epochs
-    difference_sd: Vector  # (size,) of c(b) - c(default)
-    noise: float  # variance of one run
+    mean: Vector
+    cov: Vector
+    run_variance: Vector  # a run differs from its mean
+    difference_sd: Vector  # a difference to the default is better known than either
+    noise: float
 
 
 @lru_cache(maxsize=256)

@@ -23,15 +23,15 @@ class Counts(NamedTuple):
     """Complete runs of one batch size."""
 
     reached: int = 0
-    missed: int = 0  # and no other run on the slice reached the target
-    missed_alone: int = 0  # and another one did
+    missed: int = 0  # then the slice itself may be out of reach
+    missed_alone: int = 0  # then the size missed by itself
 
 
 class MissRates(NamedTuple):
     """Probabilities that a complete run misses its target."""
 
-    slices: float  # because its slice is out of reach
-    own: Mapping[int, float]  # on another slice, by batch size
+    slices: float  # a slice that no size can do says nothing against any
+    own: Mapping[int, float]
 
 
 def counted(slices: Iterable[Slice], max_epochs: float, since: int) -> dict[int, Counts]:
@@ -58,7 +58,7 @@ def counted(slices: Iterable[Slice], max_epochs: float, since: int) -> dict[int,
 def miss_rates(counts: Mapping[int, Counts]) -> MissRates:
     """Posterior means of the rates after these runs. Eq. KG-24 of docs/knowledge-gradient.md."""
     log_prior = np.log(_prior())
-    log_weight = log_prior  # of each rate of the slices
+    log_weight = log_prior
     means = {}
     for b, runs in counts.items():
         joint = _log_likelihood(runs) + log_prior
@@ -93,4 +93,5 @@ def _prior() -> Vector:
     return density
 
 
-_RATES: Vector = 1.0 / (1.0 + np.exp(-np.linspace(-9.0, 6.0, 21)))  # at equal steps of the logit
+# equal steps of the logit resolve rates near 0 and 1
+_RATES: Vector = 1.0 / (1.0 + np.exp(-np.linspace(-9.0, 6.0, 21)))

@@ -30,7 +30,7 @@ from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.thompson import start_name
 from airflow_provider_zeus.units import counted
 
-AUDIT_GAP = 5  # recurrences between two audits, at least
+AUDIT_GAP = 5  # two audits in a row would tell the same
 PREDICTED = "predicted from its neighbours"
 
 Attempts = tuple[PlannedAttempt, ...]

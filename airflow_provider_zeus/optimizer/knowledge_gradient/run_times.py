@@ -35,18 +35,18 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import by_size
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import time_text
 
-_TIME = Weights(0.0, 1.0, time_alone=True)  # a cost is a time [s]
+_TIME = Weights(0.0, 1.0, time_alone=True)
 
 
 class RunTimes(NamedTuple):
     """Predicted times of one run at the highest power limit, by batch size."""
 
-    log_epochs: Mapping[int, tuple[float, float]]  # mean and sd of ln Epochs
+    log_epochs: Mapping[int, tuple[float, float]]  # epochs spread by factors
     median_s: Mapping[int, float]
-    most_s: Mapping[int, float]  # that 95 % of the runs take at most
-    first_epoch_s: Mapping[int, float]  # that 95 % of its epochs take at most
-    room_s: float  # until the deadline
-    pace: float  # how many times as long as the profile says training takes here
+    most_s: Mapping[int, float]  # a mean would miss half of the deadlines
+    first_epoch_s: Mapping[int, float]  # an attempt is given up between epochs alone
+    room_s: float
+    pace: float  # a shared host is slower than its profile
 
     @classmethod
     def of(

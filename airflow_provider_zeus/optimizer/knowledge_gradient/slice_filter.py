@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector, mills_ratio
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
 
-NOISE_SDS = (0.12, 0.17, 0.24, 0.33)  # grid of the noise: each as likely
-JUMP = 0.7  # sd of a lasting change of log Epochs
-HAZARD = 1 / 200  # prior probability that the data change before a slice
-KEPT = 12  # newest slices before each of which a change is still looked for
+NOISE_SDS = (0.12, 0.17, 0.24, 0.33)  # how much runs vary is not known before some have run
+JUMP = 0.7  # a change that lasts is larger than one of a slice
+HAZARD = 1 / 200  # most jobs run for months without a change
+KEPT = 12  # each one more makes a decision slower, and a change shows within some runs
 # log weight, against the best hypothesis, below which one counts no longer
 DROPPED_BELOW = -12.0
 UNCHANGED = -1
 
-Mixed = tuple[Vector, Vector, float]  # mean (size,), covariance, noise variance
+Mixed = tuple[Vector, Vector, float]
 
 
 class State(NamedTuple):
@@ -39,10 +39,10 @@ class State(NamedTuple):
     A noise counts once for each slice before which the data may have changed for the last time.
     """
 
-    mean: Vector  # (hypothesis, size)
-    cov: Vector  # (hypothesis, size, size)
-    log_weight: Vector  # (hypothesis,)
-    noise: Vector  # (hypothesis,) variance
+    mean: Vector
+    cov: Vector
+    log_weight: Vector
+    noise: Vector
     # (hypothesis,) slice before which the data changed last; UNCHANGED: they never did
     since: Vector
 

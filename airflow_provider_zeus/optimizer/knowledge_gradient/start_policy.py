@@ -54,8 +54,8 @@ from airflow_provider_zeus.optimizer.starts import RUNS_KEPT, StartRun, cold_is_
 # of ln Epochs of a start that has not run, against a cold one's: seven real series
 LEVEL = -0.5
 LEVEL_SD = 1.2
-WALK_SD = 0.1  # by how much that difference may change from run to run while the start does not run
-NEWEST = 6  # runs of a start that tell what it costs
+WALK_SD = 0.1  # what a start is worth is forgotten while it does not run
+NEWEST = 6  # a start's worth changes with the data, so few runs tell it
 
 Pair = tuple[int, Start]
 
@@ -252,7 +252,7 @@ def _model(belief: Belief, start: Start, lineage: Lineage) -> StartModel:
     default = belief.job.default_batch_size
     runs = [run for run in belief.starts if run.start == start][-RUNS_KEPT:]
     age = lineage.from_age or 1
-    # from a model about as old
+    # an older model helps less, so only runs from one about as old compare
     alike = [run for run in runs if max(run.age, age) <= 2 * min(run.age, age)]
     if len(alike) > 1:
         runs = alike

@@ -29,9 +29,9 @@ router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS
 
 log = guarded_log(__name__)
 
-EVENT = "zeus settings"  # in Airflow's audit log
+EVENT = "zeus settings"  # administrators find it there by this name
 NO_JOB = "This DAG has no such job."
-LONGEST_BYTES = 16 * 1024  # of a body
+LONGEST_BYTES = 16 * 1024  # a body is read before anything is known of its sender
 
 
 class SettingChange(BaseModel):
@@ -42,8 +42,8 @@ class SettingChange(BaseModel):
     job_id: str = Field(min_length=1, max_length=1000)
     pause_exploration: bool = False
     pin_batch_size: int | None = Field(default=None, gt=0, lt=2**31)
-    resume: bool = False  # Zeus chooses again: ends a pause and a pin
-    audit: bool = False  # measure the default in the next run
+    resume: bool = False
+    audit: bool = False
 
 
 async def _body(request: Request) -> SettingChange:

@@ -134,7 +134,8 @@ async def static(version: str, name: str, request: Request) -> Response:
     if file is None:
         raise HTTPException(404, "No such file.")
     headers = {
-        "Cache-Control": "private, max-age=31536000, immutable",  # a year
+        # a year: another version has another address
+        "Cache-Control": "private, max-age=31536000, immutable",
         "Vary": "Accept-Encoding",
     }
     # A page that was open during an upgrade asks for the old address.

@@ -31,7 +31,7 @@ from airflow_provider_zeus.store.sql.store import Store
 router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS])
 
 Limit = Annotated[int, Query(ge=1, le=MOST_RUNS)]
-Skip = Annotated[int, Query(ge=0, le=1_000_000)]  # so many newest runs are left out
+Skip = Annotated[int, Query(ge=0, le=1_000_000)]
 
 _charts: LruCache[Any] = LruCache(16)
 
@@ -205,10 +205,10 @@ class _ChosenJob:
     """The job that a request is about."""
 
     store: Store | None
-    jobs: list[str]  # of the DAG
+    jobs: list[str]
     job_id: str | None = None
-    note: str | None = None  # why there is none
-    is_all_tasks: bool = False  # the DAG has several jobs, and the request names none
+    note: str | None = None
+    is_all_tasks: bool = False  # several jobs have no sum: their tasks are shown first
 
 
 def _job(user: BaseUser, dag_id: str, job_id: str | None) -> _ChosenJob:

@@ -61,8 +61,8 @@ class RequestLimit:
         return leave
 
 
-ANSWERS = RequestLimit(8, 4)  # in a thread or waiting for one
-EXPORTS = RequestLimit(4, 2)  # files that are being sent
+ANSWERS = RequestLimit(8, 4)  # one reader must not take all threads from the others
+EXPORTS = RequestLimit(4, 2)  # a file is sent for minutes, and needs no thread
 
 
 def threads_for(pool_size: int, max_overflow: int) -> int:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException  # noqa: TID253 - see above
 from airflow_provider_zeus.airflow_compat import BaseUser, GetUserDep
 from airflow_provider_zeus.hooks.zeus import about_dags
 from airflow_provider_zeus.hooks.zeus import month_saved as saved_of_job
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.model.wire import LATEST_S
@@ -28,7 +29,7 @@ from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
 
-WORK_S = 1.0  # that one request fits jobs
+WORK_S = 1.0  # a request that takes longer holds up a thread that others wait for
 _savings: LruCache[SavedDraws | str] = LruCache(600)
 
 
@@ -133,9 +134,7 @@ def month_saved(user: GetUserDep, month: str | None = None) -> Any:
     if store is None:
         return months_view.month_saved([], [], 0, factors=configured())
     sums = _readable(user, store, (begin_s, end_s))
-    of_job: dict[tuple[str, str], list[PeriodSum]] = {}
-    for part in sums:
-        of_job.setdefault((part.dag_id, part.job_id), []).append(part)
+    of_job = grouped(sums, lambda part: (part.dag_id, part.job_id))
     jobs = sorted({(part.dag_id, part.job_id) for part in sums if not part.outside})
     draws = list[SavedDraws | str]()
     worked_s = 0.0

@@ -373,7 +373,7 @@ def missing_trials(wanted: Callable[[Origin], bool]) -> dict[TrialKey, tuple[Tri
 
 def _pending_texts() -> Iterator[tuple[str, str | None]]:
     """The pending results that can be read, each with its place before it."""
-    most = 200  # of each kind, for one answer
+    most = 200  # a folder of thousands of files must not hold up a page
     try:
         port = AirflowVariables()
         # A store that was down for a week leaves thousands of them.

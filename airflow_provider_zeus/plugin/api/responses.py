@@ -30,7 +30,7 @@ log = guarded_log(__name__)
 
 # until the browser has taken one chunk of a file; then the connection is closed
 CHUNK_TIMEOUT_S = 30.0
-FILE_TIMEOUT_S = 600.0  # until it has taken the whole file
+FILE_TIMEOUT_S = 600.0  # a reader that stops reading must not hold the file for ever
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class _JobHead(NamedTuple):
     """Live settings of a job, and the id of its newest run in a DAG."""
 
     live: dict[str, Any]
-    newest_run: str | None  # None: the log has no run of it
+    newest_run: str | None
 
     @classmethod
     def of(cls, store: Store | None, dag_id: str, job_id: str) -> Self:

@@ -18,9 +18,9 @@ from airflow_provider_zeus.units import UNKNOWN, three_digits
 COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#dc2626", "#64748b")
 GREY = COLOURS[7]
 LINE = "#8a8f98"
-SHADE = "#8a8f9840"  # behind a line that must stay readable
-ROW_PX = 14  # height of a label
-LEGEND = {"type": "scroll", "bottom": 0}  # of series that may be many
+SHADE = "#8a8f9840"  # light: the line before it must stay readable
+ROW_PX = 14  # two labels that overlap cannot be read
+LEGEND = {"type": "scroll", "bottom": 0}  # it scrolls, since series may be many
 
 Option = dict[str, Any]
 
@@ -28,7 +28,7 @@ Option = dict[str, Any]
 class Unit(NamedTuple):
     """A unit of an axis."""
 
-    size: float  # by which values [J or s] are divided
+    size: float  # an axis in joules would have too many digits
     name: str
 
 
@@ -51,10 +51,10 @@ def scale(most: float, unit: str) -> Unit:
 class CostAxis(NamedTuple):
     """How a chart writes costs: as energy or time, or as a share if a cost is of both."""
 
-    size: float  # by which costs are divided
+    size: float  # an axis in joules would have too many digits
     name: str
     text: Callable[[float], str]
-    whole: str = ""  # of what a cost is a share; empty if it is none
+    whole: str = ""  # energy and time together have no unit, so they are shares of a run
 
     @classmethod
     def of(cls, most: float, weights: Weights, whole: tuple[float, str]) -> CostAxis:
@@ -84,7 +84,7 @@ def size_colour(batch_size: int | None) -> str:
     low = COLOURS[below % len(COLOURS)]
     high = COLOURS[(below + 1) % len(COLOURS)]
     colour = "#"
-    for i in (1, 3, 5):  # red, green, blue
+    for i in (1, 3, 5):
         low_part = int(low[i : i + 2], 16)
         high_part = int(high[i : i + 2], 16)
         # Squares mix as light does: the mixture is no darker than its parts.
@@ -129,7 +129,7 @@ class Box(NamedTuple):
     x: float
     y: float
     wide: float
-    below: float | None = None  # the y of a label that may stand below its point instead
+    below: float | None = None  # a label without room above may stand below
 
     def rows(self) -> Iterator[int]:
         """The rows that a label may take, the nearest first: 0, 1, ... up; -1, -2, ... below."""

@@ -191,10 +191,8 @@ def _summary(beliefs: BeliefTable, text: CostText) -> str:
     if not reached:
         return f"{count}; no run that teaches has reached the target within the window."
     size = beliefs.settled.batch_size
-    cost = None
-    for row in reached:
-        if row.standing is BatchSizeStatus.INCUMBENT:
-            cost = row.believed.cost.value
+    in_use = [row for row in reached if row.standing is BatchSizeStatus.INCUMBENT]
+    cost = in_use[-1].believed.cost.value if in_use else None
     if cost is None:
         return f"{count}. In use: {size}; what a run of it to the target costs here is not known."
     use = "In use"
@@ -213,12 +211,8 @@ def _summary(beliefs: BeliefTable, text: CostText) -> str:
 
 def _cheaper(rows: Sequence[BeliefRow], than: float, text: CostText) -> list[str]:
     """The sizes that are believed to cost less, with their costs."""
-    names = []
-    for row in rows:
-        cost = row.believed.cost.value
-        if cost is not None and cost < than:
-            names.append(f"{row.batch_size} ({text(cost)})")
-    return names
+    costs = [(row.batch_size, row.believed.cost.value) for row in rows]
+    return [f"{b} ({text(cost)})" for b, cost in costs if cost is not None and cost < than]
 
 
 def _table(title: str, beliefs: BeliefTable, axis: CostAxis) -> Table:
@@ -322,7 +316,7 @@ class _ServedStart:
     """How models of one start served."""
 
     start: Start
-    ratio: float  # of their errors, as a geometric mean
+    ratio: float  # a geometric mean: errors are factors
     runs: int
     used: bool
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.plugin.answer_parts import Chart, RunRow, Table
@@ -40,12 +41,13 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.units import counted
 
 NOT_NEEDED = "not needed"
-MOST_LABELS = 40  # runs above which a change of the batch size has no label
-ROWS_UP = 2  # of labels above a point; a label with no place in them is left out
+MOST_LABELS = 40  # more labels would cover the line
+ROWS_UP = 2  # more rows would shrink the chart; a label without a place is left out
 CROSS = "path://M0,0L10,10M10,0L0,10"
 DASH = "path://M0,4L10,4L10,6L0,6Z"
-HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"  # between a circle and a square
-MARKS = {  # symbols of points, by what they say
+# it reads as a mark of its own beside circle and square
+HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"
+MARKS = {  # symbols, since not everybody sees colours
     CROSS: "Cross: missed its target.",
     "triangle": "Triangle: failed, or kept no model.",
     "diamond": "Diamond, such as {}: the size before the arrow was given up; the cost is of both.",
@@ -62,8 +64,8 @@ class ComparisonCurve:
     """The cost of each run under an alternative [J or s], drawn beside the runs."""
 
     name: str
-    values: Mapping[RunKey, Estimate]  # with a value; the intervals are drawn as a band
-    dash: str = "dashed"  # dashed | dotted
+    values: Mapping[RunKey, Estimate]  # the intervals are a band, which a line cannot show
+    dash: str = "dashed"  # two lines must differ without colours
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,19 +374,17 @@ def _comparison(curve: ComparisonCurve, keys: Sequence[RunKey], size: float) -> 
 
 def _paths(trained: Sequence[_RunPoint]) -> list[Option]:
     """A thin line for each energy source: figures of different sources do not compare."""
-    of_source: dict[str, list[object]] = {}
-    for run in trained:
-        of_source.setdefault(run.row.source.text, []).append(run.point["value"])
+    of_source = grouped(trained, lambda run: run.row.source.text)
     thin = {"silent": True, "lineStyle": {"color": LINE, "width": 1, "opacity": 0.6}}
-    return [line("", LINE, values) | thin for values in of_source.values()]
+    return [
+        line("", LINE, [run.point["value"] for run in runs]) | thin for runs in of_source.values()
+    ]
 
 
 def _dots(trained: Sequence[_RunPoint]) -> list[Option]:
     """The points by batch size, and by energy source if there are several."""
     sources = {run.row.source.text for run in trained}
-    groups: dict[tuple[int, str], list[_RunPoint]] = {}
-    for run in trained:
-        groups.setdefault((_size(run.row) or 0, run.row.source.text), []).append(run)
+    groups = grouped(trained, lambda run: (_size(run.row) or 0, run.row.source.text))
     # Hundreds of large points would cover each other.
     px = 11 if len(trained) <= LARGE else 7
     dots = list[Option]()
@@ -395,7 +395,8 @@ def _dots(trained: Sequence[_RunPoint]) -> list[Option]:
             name += f" ({source})"
         style = {"color": size_colour(size), "opacity": 1}
         drawn = scatter(name, [run.point for run in runs], px=px, style=style)
-        dots.append(drawn | {"label": {"position": "top"}, "z": 3})  # over all lines
+        # over all lines, which would cut them
+        dots.append(drawn | {"label": {"position": "top"}, "z": 3})
     return dots
 
 

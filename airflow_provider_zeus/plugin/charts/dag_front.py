@@ -60,7 +60,7 @@ def front_chart(
     """
     title = "Energy against time"
     etas_of: dict[OperatingPoint, list[float]] = {}
-    absent: dict[int, list[float]] = {}  # etas by batch size
+    absent: dict[int, list[float]] = {}  # a choice without a point is named below the chart
     for choice in choices:
         # The policy may choose a size that has not reached the target on this device.
         chosen = _point_of(choice, points, weights)
@@ -69,10 +69,8 @@ def front_chart(
         else:
             etas_of.setdefault(chosen, []).append(choice.eta)
     names = {point: _names(etas, weights) for point, etas in etas_of.items()}
-    best = None  # what runs today
-    for point, etas in etas_of.items():
-        if weights.eta in etas:
-            best = point
+    # Two settings may be chosen at one eta: the last one is what runs today.
+    *_, best = (None, *(point for point, etas in etas_of.items() if weights.eta in etas))
     unmarked = "".join(
         f" At eta {_names(etas, weights)} runs batch size {size}, but no run of it that reached "
         "the target is known here at its limit."
@@ -351,7 +349,7 @@ def _equal_cost(
     # of the axis of time, and for the time at both ends of the axis of energy.
     cost = weights.cost(best.eta_j, best.tta_s)
     per_s = (1 - weights.eta) * weights.max_power_w
-    ends: list[tuple[float, float]] = []  # (s, J)
+    ends: list[tuple[float, float]] = []
     if weights.eta > 0:
         ends += [
             (time_s, (cost - per_s * time_s) / weights.eta) for time_s in (time.low, time.high)

@@ -52,11 +52,11 @@ class _Sum(NamedTuple):
 class _Axis(NamedTuple):
     """How the chart and its table write sums."""
 
-    size: float  # by which sums are divided
+    size: float  # an axis in joules would have too many digits
     name: str
-    unit: str  # of the sums: J or s
-    most: float  # the largest sum
-    in_runs: bool  # a sum of energy and time together is told in runs of the default
+    unit: str
+    most: float
+    in_runs: bool  # energy and time together have no unit: runs of the default do
 
     @classmethod
     def of(cls, saving: Savings, sums: Sequence[_Sum], weights: Weights) -> _Axis:

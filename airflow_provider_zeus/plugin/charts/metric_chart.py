@@ -27,15 +27,15 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.units import UNKNOWN, counted
 
-MOST_ROWS = 50  # of the table
+MOST_ROWS = 50  # a table of thousands of epochs slows the page
 
 
 @dataclass(frozen=True, slots=True)
 class MetricCurve:
     """The metric of one attempt after each of its epochs."""
 
-    name: str  # of the attempt, unique in its chart
-    metric: str  # such as "accuracy"
+    name: str  # two series of one name would be one in the legend
+    metric: str
     values: tuple[float, ...]
     target: float | None
     batch_size: int | None
@@ -71,11 +71,10 @@ class MetricCurve:
 
 def attempts(trials: Sequence[Trial]) -> Chart | None:
     """Chart of the attempts of one run; None if the log holds the metric of none."""
-    curves = []
-    for n, trial in enumerate(trials, 1):
-        curve = MetricCurve.of(trial, f"{n}: {words.sized(trial)}")
-        if curve is not None:
-            curves.append(curve)
+    of_all = [
+        MetricCurve.of(trial, f"{n}: {words.sized(trial)}") for n, trial in enumerate(trials, 1)
+    ]
+    curves = [curve for curve in of_all if curve is not None]
     if not curves:
         return None
     return chart_of(curves)
@@ -124,7 +123,7 @@ def _add_targets(option: Option, curves: Sequence[MetricCurve], aims: Sequence[f
     highest = max(max(curve.values) for curve in curves)
     low = min(lowest, *aims)
     high = max(highest, *aims)
-    high_px = 164.0  # of the smallest such chart without its margins
+    high_px = 164.0  # in the smallest chart labels are nearest: there they must not overlap
     curve_line, *_ = option["series"]
     curve_line["markLine"] = mark_lines(_targets(aims, (high - low) / high_px))
     # ECharts extends no axis for a line. The new ends are no round numbers, so they have no labels.
@@ -159,9 +158,9 @@ def _targets(aims: Sequence[float], per_px: float) -> list[Option]:
     :param per_px: of the metric, in the smallest such chart.
     """
     marks: list[Option] = []
-    label: Option = {}  # the last one that is shown
+    label: Option = {}
     label_at = math.inf
-    texts: list[str] = []  # of its lines
+    texts: list[str] = []
     for aim in sorted(aims, reverse=True):
         text = f"target {aim:.4g}"
         # The label grows with each target that it takes in, so it reaches further down.

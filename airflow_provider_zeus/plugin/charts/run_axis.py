@@ -21,8 +21,8 @@ from airflow_provider_zeus.plugin.charts.chart_parts import (
     plain,
 )
 
-RunKey = tuple[str, str, int]  # run id, task id, map index
-LARGE = 120  # runs above which there is a slider
+RunKey = tuple[str, str, int]
+LARGE = 120  # more points than that cannot be told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class HistoryBreak:
     """A run from which on older runs no longer count."""
 
     run: RunKey
-    label: str  # in the chart
-    text: str  # in a sentence
+    label: str
+    text: str
 
 
 def run_key(trial: Trial) -> RunKey:

@@ -32,7 +32,7 @@ class _Mark:
     """A power limit that has a vertical line."""
 
     limit_w: float
-    name: str  # optimum | run’s
+    name: str
 
     @property
     def label(self) -> str:
@@ -50,7 +50,7 @@ class _Quantity:
     symbol: str
     dash: str
     axis_index: int
-    height: float  # of its axis, at which two flat lines lie: they do not cover each other
+    height: float  # Two flat lines lie at different heights, so that they do not cover each other.
 
     @classmethod
     def energy(cls, values_j: Sequence[float]) -> _Quantity:
@@ -212,7 +212,7 @@ def _small(most: float, unit: str) -> Unit:
 def _mark_lines(marks: Sequence[_Mark], middle_w: float) -> Option:
     """Each label stands in a row of its own, towards the middle of the axis."""
     lines = []
-    dash = "solid"  # of the first one
+    dash = "solid"  # lines differ without colours
     for i, mark in enumerate(marks):
         align = "left"
         aside_px = -4
@@ -240,7 +240,7 @@ def _table_rows(
         weights.cost(of_limit.energy_j, of_limit.time_s) / of_limit.samples for of_limit in sums
     ]
     # Full power is what the reader compares with.
-    whole = costs[-1]  # at the highest limit
+    whole = costs[-1]  # the highest limit is what others are compared with
     rows = []
     for of_limit, cost in zip(sums, costs, strict=True):
         power_w = None

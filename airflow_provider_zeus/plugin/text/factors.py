@@ -22,7 +22,7 @@ log = guarded_log(__name__)
 class Factors(Prices):
     """The prices in force, and figures made with them."""
 
-    tariff: Tariff | None = None  # prices by the hour of the day, to compare schedules
+    tariff: Tariff | None = None  # only a tariff tells the price of hours to come
 
     def money(self, energy_j: float | None, gpu_s: float | None) -> Figure | None:
         """Price of the energy [J] and of the time of all GPUs [s]. None: no price is set."""

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
@@ -41,8 +42,8 @@ from airflow_provider_zeus.units import counted, energy_text, share_text, time_t
 
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
 EXCLUDED_RUN = "Excluded by hand: this run teaches nothing. What it cost and saved still counts."
-MOST_WAITS = 20  # tasks that are named
-MOST_WHY = 500  # characters of why a task waits
+MOST_WAITS = 20  # a mapped task may have thousands
+MOST_WHY = 500  # any DAG may write it
 RUNNING = Verdict(
     kind="running", word="Running", text="What it saves or loses is shown when it has ended."
 )
@@ -287,12 +288,11 @@ def deadline(trials: Sequence[Trial]) -> str:
 
     :param trials: by number.
     """
-    due_s = None  # of the newest attempt that has one
-    for in_time in filter(None, (trial.planned.in_time for trial in trials)):
-        if in_time.finish_by_s:
-            due_s = in_time.finish_by_s
-    if due_s is None:
+    in_times = filter(None, (trial.planned.in_time for trial in trials))
+    deadlines_s = [in_time.finish_by_s for in_time in in_times if in_time.finish_by_s]
+    if not deadlines_s:
         return ""
+    due_s = deadlines_s[-1]
     by = f"Deadline: {_minute(due_s)}"
     # Its lease ran out at some time after it died, so the end in the log is no end of work.
     if trials[-1].state is State.ABANDONED:  # it was closed long after it died, if at all
@@ -301,7 +301,7 @@ def deadline(trials: Sequence[Trial]) -> str:
     # An attempt without an end may still hold the run up.
     if len(closed_s) < len(trials):
         return f"{by}. The run has not ended."
-    trained_s = sum(trial.observation.time_s or 0.0 for trial in trials)
+    trained_s = sum_of_known(trial.observation.time_s for trial in trials)
     began_s = min(trial.opened_at for trial in trials)
     ended_s = max(*closed_s, began_s + trained_s)
     if ended_s <= due_s:
@@ -359,9 +359,9 @@ class StartWait:
     left out.
     """
 
-    until_s: float | None  # s since the epoch; None: it started at once
+    until_s: float | None
     why: str
-    trains: str | None = None  # task that trains, if another one waits for it
+    trains: str | None = None  # the reader looks for the task that trains
 
     @classmethod
     def read(cls, value: object, *, named: bool) -> Self | None:

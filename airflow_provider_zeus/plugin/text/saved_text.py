@@ -25,8 +25,8 @@ from airflow_provider_zeus.units import counted, energy_text, share_text, time_t
 
 # energy and time, weighed: a share alone, since its joules would be taken for energy
 TOGETHER = "Together"
-EARLY = 3  # runs of a job below which it is not compared with its default
-VERDICTS = ("saved", "lost", "even")  # in the order of a sentence
+EARLY = 3  # the first runs only try things out
+VERDICTS = ("saved", "lost", "even")  # good news first
 COLOURS = {"saved": "good", "lost": "bad"}
 QUESTIONS = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}
 
@@ -35,16 +35,20 @@ AmountText = Callable[[float], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A saving or a loss [J or s] in the words that all pages use for it."""
+    """A saving or a loss [J or s] in the words that all pages use for it.
 
-    verb: str  # saved | lost: by the value alone
-    kind: str  # saved | lost | even: the interval holds a saving and a loss, or the value is 0
+    :param verb: "saved" or "lost" by the value alone; ``kind`` may also be "even".
+    :param share: of the baseline, as "18 %"; empty if it is 0 or not known.
+    """
+
+    verb: str
+    kind: str  # even: the interval holds both, so nothing can be claimed
     amount: str
-    share: str  # "18 %" of the baseline; empty if that is 0 or not known
+    share: str
     # The interval of the share, "12 to 24 %", or "3 % more to 5 % less" if it holds both;
     # the share if it was measured
     between: str
-    interval: str  # 90 % interval, or that it was measured
+    interval: str
 
     @property
     def is_clear(self) -> bool:
@@ -193,16 +197,12 @@ def saved_sentence(
 def _in_order(kinds: Mapping[str, Saved]) -> Iterator[tuple[str, Outcome]]:
     """Savings and losses as far as they are known, the savings first."""
     texts: dict[str, AmountText] = {"energy": energy_text, "time": time_text}
-    outcomes = {}
-    for name, of in kinds.items():
-        if of.saved.value is not None:
-            outcomes[name] = Outcome.of(
-                of.saved.value, of.saved, text=texts[name], baseline=of.baseline.value
-            )
-    for verdict in VERDICTS:
-        for name, outcome in outcomes.items():
-            if outcome.kind == verdict:
-                yield name, outcome
+    outcomes = {
+        name: Outcome.of(of.saved.value, of.saved, text=texts[name], baseline=of.baseline.value)
+        for name, of in kinds.items()
+        if of.saved.value is not None
+    }
+    yield from sorted(outcomes.items(), key=lambda item: VERDICTS.index(item[1].kind))
 
 
 def _share_of(name: str, outcome: Outcome) -> str:
@@ -298,10 +298,10 @@ class ShownSaving(NamedTuple):
 
     name: str
     saved: Estimate
-    figure: Callable[[float], Figure]  # of an amount of at least 0
-    baseline: float | None = None  # what the saving is a share of
-    weights: Weights = ENERGY  # of energy and time in it, against the default
-    factor: float = 1.0  # from their unit to its own
+    figure: Callable[[float], Figure]  # amounts have no sign: the word says "lost"
+    baseline: float | None = None
+    weights: Weights = ENERGY
+    factor: float = 1.0
     # of it by waiting for a cheaper start: exact, since it is of the energy that was drawn
     start: float = 0.0
 

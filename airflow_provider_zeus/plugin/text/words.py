@@ -58,7 +58,7 @@ MEANINGS = {
 }
 
 
-WITHOUT_MODEL = {  # how the sentence on such an end begins
+WITHOUT_MODEL = {  # a person asks first whether there is a model
     State.GIVEN_UP: "It was given up",
     State.FAILED: "It failed",
     State.ABANDONED: "It was abandoned",

@@ -7,17 +7,17 @@ sources are never added.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Self
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
+from airflow_provider_zeus.model.groups import grouped, sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
 from airflow_provider_zeus.plugin.answer_parts import AttemptState, Detail, Figure, RunRow, Total
 from airflow_provider_zeus.plugin.text import words
-from airflow_provider_zeus.reports.dataset import runs_of
+from airflow_provider_zeus.reports.dataset import runs_of, total
 from airflow_provider_zeus.units import devices
 
 NOT_STORED = "not yet stored"
@@ -47,7 +47,7 @@ def _row(
         units.add(weights.unit)
         costs[trial.key] = observed_cost(trial.observation, weights)
     sources = [trial.observation.energy_source for trial in measured]
-    mixed = None  # why its attempts cannot be added
+    mixed = None  # figures of two meters are never added
     # A GPU's counter and an estimate of the processors measure different things.
     if len({*sources}) > 1 or len(units) > 1:
         names = " and ".join(sorted({words.source(source) for source in sources}))
@@ -57,7 +57,7 @@ def _row(
     unit = "J"
     if units == {"s"}:
         unit = "s"
-    energy_j = math.fsum(trial.observation.energy_j or 0.0 for trial in run)
+    energy_j = sum_of_known(trial.observation.energy_j for trial in run)
 
     def cost_figure(cost: float) -> Figure:
         return words.cost(cost, unit, energy_j)
@@ -139,16 +139,10 @@ class _Attempts(NamedTuple):
         """
         if mixed:
             return words.missing(mixed)
-        values = []
-        gaps = []
-        for trial, value in zip(self.run, self.values, strict=True):
-            if value is None:
-                gaps.append(trial)
-            else:
-                values.append(value)
-        if not values:
+        gaps = [trial for trial, value in zip(self.run, self.values, strict=True) if value is None]
+        if len(gaps) == len(self.run):
             return words.missing(_why_missing(gaps[-1], self.name))
-        total = to_figure(sum(values))
+        total = to_figure(sum_of_known(self.values))
         # Without a value no total includes what still grows.
         if any(trial.state is State.RUNNING for trial in self.run):
             return Figure(text=f"{total.text} so far", exact=total.exact)
@@ -161,10 +155,8 @@ class _Attempts(NamedTuple):
 
 def totals_of(rows: Iterable[RunRow]) -> list[Total]:
     """Sums over the rows whose cost is known, one for each source."""
-    groups: dict[tuple[str, str], list[RunRow]] = {}
-    for row in rows:
-        if row.cost.value is not None:
-            groups.setdefault((row.source.text, row.unit), []).append(row)
+    with_cost = (row for row in rows if row.cost.value is not None)
+    groups = grouped(with_cost, lambda row: (row.source.text, row.unit))
     return [
         Total(
             source=group[0].source,
@@ -177,11 +169,11 @@ def totals_of(rows: Iterable[RunRow]) -> list[Total]:
 
 
 def _added(figures: Sequence[Figure], to_figure: ToFigure) -> Figure:
-    values = [figure.value for figure in figures if figure.value is not None]
+    whole = total(figure.value for figure in figures)
     # A sum that lacks a part looks like a saving.
-    if len(values) < len(figures):
+    if whole is None:
         return Figure(exact="one of them is not known")
-    return to_figure(sum(values))
+    return to_figure(whole)
 
 
 def detail_of(

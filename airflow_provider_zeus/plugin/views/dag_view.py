@@ -295,7 +295,7 @@ def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series
             by = {"[zeus] tariff": factors.tariff, **by}
     sentences = []
     for name, series in by.items():
-        best = schedule_shift(runs, series, factors.pue or 1.0)
+        best = schedule_shift(runs, series, factors.overhead)
         sentences.append(headline.shift(best, series, name))
     return " ".join(filter(None, sentences))
 

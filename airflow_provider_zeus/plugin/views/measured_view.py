@@ -10,6 +10,7 @@ from statistics import fmean
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.answer_parts import (
@@ -228,7 +229,7 @@ class RunsSpent:
     """The sums of runs."""
 
     took: Took
-    gpu_s: float  # time of all GPUs
+    gpu_s: float
     runs: int
 
     @classmethod
@@ -236,7 +237,7 @@ class RunsSpent:
         """``trials``: their attempts."""
         observations = [trial.observation for trial in trials]
         energy_j = total(one.energy_j for one in observations)
-        time_s = math.fsum(one.time_s or 0.0 for one in observations)
+        time_s = sum_of_known(one.time_s for one in observations)
         runs = len({trial.recurrence for trial in trials})
         return cls(took=Took(energy_j, time_s), gpu_s=gpu_s_of(observations), runs=runs)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from airflow_provider_zeus.model.energy_source import TIME_ALONE, kind_of
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Observation
 from airflow_provider_zeus.plugin.answer_parts import Answer, Chart, Figure, Source, Table, Tile
@@ -51,7 +52,7 @@ from airflow_provider_zeus.reports.months import (
 )
 from airflow_provider_zeus.units import UNKNOWN, at_least, counted, energy_text, time_text
 
-JOBS = 7  # of the chart with a colour of their own; the others are one more
+JOBS = 7  # more colours cannot be told apart; the other jobs are one more
 NO_RUN = "No run began in this month or the one before."
 NOTHING = "Not known: no job's default has run and can be compared."
 
@@ -64,8 +65,8 @@ class MonthKind(BaseModel):
 
     kind: str
     source: Source
-    answers: list[Answer]  # what was spent, and the month before
-    groups: list[Table]  # by owner and by tag
+    answers: list[Answer]
+    groups: list[Table]
 
 
 def month_answer(
@@ -86,7 +87,7 @@ def month_answer(
     before = by_kind(of_month_before)
 
     def energy_first(kind: str) -> float:
-        return -sum(part.energy_j or 0.0 for part in now.get(kind, ()))
+        return -sum_of_known(part.energy_j for part in now.get(kind, ()))
 
     groups = by_group(of_month, about)
     kinds = []
@@ -140,19 +141,17 @@ def _month_kind(
 
 def _group_tables(groups: Sequence[GroupSum], kind: str, factors: Factors) -> list[Table]:
     """A table by owner and one by tag; none if no DAG has any."""
-    tables = []
-    for by in GROUPINGS:
-        rows = group_rows(groups, by, kind, prices=factors)
-        if rows:
-            tables.append(
-                Table(
-                    caption=f"By {by}, {kind}; a DAG with several counts for each",
-                    columns=[by.capitalize(), "Jobs", *SPENT],
-                    numeric=[False, True, *(True for _ in SPENT)],
-                    rows=rows,
-                )
-            )
-    return tables
+    rows_by = {by: group_rows(groups, by, kind, prices=factors) for by in GROUPINGS}
+    return [
+        Table(
+            caption=f"By {by}, {kind}; a DAG with several counts for each",
+            columns=[by.capitalize(), "Jobs", *SPENT],
+            numeric=[False, True, *(True for _ in SPENT)],
+            rows=rows,
+        )
+        for by, rows in rows_by.items()
+        if rows
+    ]
 
 
 def _spent_of_kind(

@@ -16,7 +16,7 @@ from airflow_provider_zeus.plugin.text import run_notes
 from airflow_provider_zeus.reports.dataset import often_below, runs_of
 from airflow_provider_zeus.units import counted
 
-NEWEST = 12  # trials read
+NEWEST = 12  # the list of all jobs is read at once, so few of each
 RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle nothing
 
 
@@ -85,7 +85,7 @@ def _with_period(text: str) -> str:
 
 
 def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
-    first: dict[str, float] = {}  # by DAG run: the map indexes of one begin together
+    first: dict[str, float] = {}  # the map indexes of a DAG run begin together
     for run in runs:
         if any(trial.state is State.RUNNING for trial in run):
             return None

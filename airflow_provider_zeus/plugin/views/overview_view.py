@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.groups import grouped, sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Phase, State, Trial
@@ -83,7 +84,7 @@ def rows(
     """
     dags = about or {}
     allowed_trials = []
-    of_others = set()  # jobs that other DAGs have, too
+    of_others = set()  # a reader must not learn who changed a job of another DAG
     for trial in trials:
         if trial.origin.dag_id in allowed:
             allowed_trials.append(trial)
@@ -110,11 +111,8 @@ def dag_table(
 
     :param sums: of all such tasks of each DAG that the reader may see.
     """
-    by_dag: dict[str, list[PeriodSum]] = {}
-    for s in sums:
-        by_dag.setdefault(s.dag_id, []).append(s)
     rows = []
-    for dag_id, of_dag in by_dag.items():
+    for dag_id, of_dag in grouped(sums, lambda s: s.dag_id).items():
         tags, owners = about.get(dag_id, DagAbout())
         # A DAG whose tasks have not ended yet has nothing to show.
         lines = task_table.dag_lines(of_dag, factors)
@@ -128,8 +126,8 @@ def dag_table(
 
 
 def _dag_order(row: DagRow) -> tuple[float, float, str]:
-    energy_j = sum(line.energy.value or 0.0 for line in row.lines)
-    time_s = sum(line.time.value or 0.0 for line in row.lines)
+    energy_j = sum_of_known(line.energy.value for line in row.lines)
+    time_s = sum_of_known(line.time.value for line in row.lines)
     return -energy_j, -time_s, row.dag_id
 
 

@@ -44,7 +44,7 @@ ROWS = Block("rows", "runs", fold=EACH)
 GAPS = Block("gaps", "list", slow=True, fold=MISSING)
 REMARKS = Block("remarks", "list", "What changed about the job")
 ALERTS = Block("alerts", "alerts", "Alerts")
-FIRST_LINES = (  # of a DAG's tab
+FIRST_LINES = (
     Block("sentence", "sentence", slow=True),
     LEFT_OUT,
     Block("state", "text", slow=True),
@@ -53,7 +53,7 @@ FIRST_LINES = (  # of a DAG's tab
 )
 
 PAGES: Mapping[str, Sequence[Block]] = {
-    "dag": [  # of a view.JobRuns; the slow ones of a view.JobLog
+    "dag": [  # the slow ones read the whole log, so they come later
         *FIRST_LINES,
         SETTINGS,
         REMARKS,
@@ -74,12 +74,12 @@ PAGES: Mapping[str, Sequence[Block]] = {
         Block("whose", "text", "Device", slow=True, fold=MISSING),
         Block("store", "text", "Run log", fold=MISSING, in_answer=True),
     ],
-    "tasks": [  # of a DAG with several jobs, before one is chosen
+    "tasks": [  # several jobs have no common sum: a reader chooses one first
         LEFT_OUT,
         Block("tasks", "tasks", in_answer=True),
         STORE,
     ],
-    "measured": [  # of a job that chooses no batch size: JobRuns and MeasuredLog
+    "measured": [
         *FIRST_LINES,
         REMARKS,
         ALERTS,
@@ -89,7 +89,7 @@ PAGES: Mapping[str, Sequence[Block]] = {
         GAPS,
         Block("store", "text", "Run log", fold=MISSING, in_answer=True),
     ],
-    "run": [  # of one part, a view.RunPart; the slow ones of a view.RunTraces
+    "run": [  # the slow ones read traces, so they come later
         Block("progress", "progress"),
         Block("verdict", "verdict"),
         Block("headline", "answers"),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
+from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import (
@@ -52,7 +53,7 @@ from airflow_provider_zeus.units import UNKNOWN, at_least
 NO_TRIAL = "Nothing of Zeus is in this run: none of its tasks with a Zeus job has begun."
 WAITS = "its cost is not yet stored in the log"
 
-Pending = Mapping[TrialKey, str]  # trials whose cost is not yet stored -> where it is kept
+Pending = Mapping[TrialKey, str]  # a cost that is not yet stored would read as missing
 
 
 class PartKey(NamedTuple):
@@ -85,12 +86,9 @@ def _part_key(own: Sequence[Trial]) -> PartKey:
 
 def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
     """That other map indexes of a part's task train the same job, in a sentence; else empty."""
-    trials = list[Trial]()
-    for other, own in parts.items():
-        # The map index alone may differ: then both train the same task and job.
-        if other._replace(map_index=key.map_index) == key:
-            trials += own
-    return run_notes.shared_job(trials)
+    # The map index alone may differ: then both train the same task and job.
+    same = [own for other, own in parts.items() if other._replace(map_index=key.map_index) == key]
+    return run_notes.shared_job([*chain.from_iterable(same)])
 
 
 def job_of_run(trials: Sequence[Trial], live: Mapping[str, Any]) -> ZeusJob:
@@ -106,7 +104,7 @@ class Progress(BaseModel):
 
     text: str
     epochs: float | None
-    max_epochs: float | None  # the most it may take: its bound, else the job's
+    max_epochs: float | None  # the scale of a bar that shows how far it got
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ class RunPart:
     prices: Factors
     shared: str
     wait: StartWait | None
-    profile: Sequence[ProfileSample]  # of the power limits of a run without a batch size
+    profile: Sequence[ProfileSample]
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -152,12 +150,9 @@ class RunPart:
     @cached_property
     def weights(self) -> Weights:
         """Those of its newest attempt that was measured."""
-        newest = self.observations[-1]
-        for observation in self.observations:
-            # A later attempt that died at once has named no device.
-            if observation.time_s is not None:
-                newest = observation
-        return weights_of(self.job, newest)
+        # A later attempt that died at once has named no device.
+        measured = [one for one in self.observations if one.time_s is not None]
+        return weights_of(self.job, (measured or self.observations)[-1])
 
     @cached_property
     def running(self) -> list[Trial]:
@@ -256,7 +251,7 @@ class RunPart:
         energy_j = None
         # The sum so far has a text and no value: money is made of it all the same.
         if energy.text != UNKNOWN:
-            energy_j = math.fsum(attempt.energy_j or 0.0 for attempt in self.observations)
+            energy_j = sum_of_known(attempt.energy_j for attempt in self.observations)
             energy = words.energy(energy_j).model_copy(update={"exact": row.energy.exact})
         gpu_s = None
         if row.time.text != UNKNOWN:
@@ -398,7 +393,7 @@ class RunTraces:
     @property
     def curves(self) -> list[Chart]:
         """A chart against the power limit for each batch size, the newest first."""
-        newest: dict[int, Observation] = {}  # by batch size
+        newest: dict[int, Observation] = {}
         weights = None
         for trial in self.trials:
             if trial.observation.where is not None and trial.batch_size is not None:

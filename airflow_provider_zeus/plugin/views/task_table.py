@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from airflow_provider_zeus.model.groups import grouped, known_sum
 from airflow_provider_zeus.model.job_ids import names_in
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import Observation, State, Trial
@@ -19,22 +19,22 @@ from airflow_provider_zeus.reports.dataset import gpu_s_of
 from airflow_provider_zeus.reports.months import Spent
 from airflow_provider_zeus.units import ESTIMATE, SHORT_TASKS, at_least
 
-SMALL = 0.01  # share of all tasks, below which a task is folded
+SMALL = 0.01  # hundreds of small tasks would hide the large ones
 
 
 class TaskLine(BaseModel):
     """The cost of a task, or of all of them, by one energy source."""
 
     name: Short
-    job_id: str | None = None  # None: these are several tasks
-    runs: int  # a mapped task has one for each of its indexes
-    share: Figure = Figure()  # of the energy of all tasks of this source, or of their time
+    job_id: str | None = None
+    runs: int  # a mapped task has as many as indexes
+    share: Figure = Figure()  # of this source alone: figures of two sources do not compare
     energy: Figure
     time: Figure
-    money: Figure | None  # None: no price is set
-    co2e: Figure | None  # None: no carbon intensity is set
+    money: Figure | None
+    co2e: Figure | None
     source: Source
-    state_text: str = ""  # how the task ended; empty: these are several runs
+    state_text: str = ""
 
 
 class TaskTable(BaseModel):
@@ -43,7 +43,7 @@ class TaskTable(BaseModel):
     caption: str
     totals: list[TaskLine]
     tasks: list[TaskLine]
-    small: list[TaskLine]  # each of them below :data:`SMALL`
+    small: list[TaskLine]
     note: str = ""
 
 
@@ -62,7 +62,7 @@ class TaskSpent:
     energy_j: float | None
     time_s: float | None
     gpu_s: float
-    is_part: bool  # a figure of it is missing, or it still runs
+    is_part: bool  # a part must not read as the whole
     drawn: tuple[Observation, ...]
     state_text: str = ""
 
@@ -101,10 +101,8 @@ def costliest(sums: Iterable[PeriodSum], jobs: Sequence[str]) -> list[str]:
 
 def dag_lines(sums: Sequence[PeriodSum], factors: Factors) -> list[TaskLine]:
     """All tasks of one DAG together: a line for each source."""
-    by_source: dict[str | None, list[PeriodSum]] = {}
-    for part in sums:
-        if part.time_s is not None:
-            by_source.setdefault(part.source, []).append(part)
+    measured = (part for part in sums if part.time_s is not None)
+    by_source = grouped(measured, lambda part: part.source)
     tasks = [_of_sums(of_source, of_source[0].dag_id) for of_source in by_source.values()]
     tasks.sort(key=lambda task: task.rank)
     return [_line(task, factors) for task in tasks]
@@ -124,9 +122,7 @@ def of_run(trials: Iterable[Trial], order: Mapping[str, int], factors: Factors) 
     # A table of one line would repeat the card above it.
     if len(instances) < 2:
         return None
-    by_task: dict[tuple[str, str], list[Trial]] = {}
-    for trial in oldest_first:
-        by_task.setdefault((trial.origin.task_id, trial.job_id), []).append(trial)
+    by_task = grouped(oldest_first, lambda trial: (trial.origin.task_id, trial.job_id))
     last = len(order)
     tasks = list[TaskSpent]()
     for own in sorted(by_task.values(), key=lambda own: order.get(own[0].origin.task_id, last)):
@@ -184,16 +180,12 @@ def _task_of(job_id: str, dag_id: str) -> str:
 
 def _of_trials(own: Sequence[Trial]) -> list[TaskSpent]:
     """The cost of one task of a run with all its map indexes and tries, by source."""
-    by_source: dict[str | None, list[Trial]] = {}
-    measured = 0
-    for trial in own:
-        # A cleared try may have another meter than the one after it.
-        if trial.observation.time_s is not None:
-            measured += 1
-            by_source.setdefault(trial.observation.energy_source, []).append(trial)
+    measured = [trial for trial in own if trial.observation.time_s is not None]
     if not measured:
         return [_of_source(own, None, is_part=False)]
-    is_part = measured < len(own)
+    is_part = len(measured) < len(own)
+    # A cleared try may have another meter than the one after it.
+    by_source = grouped(measured, lambda trial: trial.observation.energy_source)
     return [
         _of_source(of_source, source, is_part=is_part or any(map(_is_part, of_source)))
         for source, of_source in by_source.items()
@@ -222,14 +214,6 @@ def _of_source(own: Sequence[Trial], source: str | None, *, is_part: bool) -> Ta
     )
 
 
-def known_sum(values: Iterable[float | None]) -> float | None:
-    """The sum of those that are known; None if none is."""
-    figures = [value for value in values if value is not None]
-    if not figures:
-        return None
-    return math.fsum(figures)
-
-
 def _is_part(trial: Trial) -> bool:
     """Whether a trial took more than its figures tell."""
     if trial.state is State.RUNNING:
@@ -252,10 +236,7 @@ def _states(trials: Sequence[Trial]) -> str:
 def _table(
     tasks: Sequence[TaskSpent], factors: Factors, caption: str, *, outside: bool
 ) -> TaskTable:
-    by_source: dict[str | None, list[TaskSpent]] = {}
-    for task in tasks:
-        by_source.setdefault(task.source, []).append(task)
-    sums = [_together(of_source) for of_source in by_source.values()]
+    sums = [_together(own) for own in grouped(tasks, lambda task: task.source).values()]
     sums.sort(key=lambda together: together.rank)
     size_of = {together.source: together.size for together in sums}
     table = TaskTable(

@@ -37,7 +37,7 @@ class LimitControl:
 
     found_w: float | None = None
     can_set = False
-    why_not_set = ""  # why a limit that was to be set is not in force; empty: all were
+    why_not_set = ""  # a tuned limit that is not in force saves nothing, and pages say why
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LimitControl:
         self._found_earlier_w = found_earlier_w
         self._guardian: GuardianClient | None = None
         self._guardian_lock = RLock()  # the heartbeat's thread replaces a dead guardian too
-        self._is_guardian_missing = False  # logged; until a guardian runs again
+        self._is_guardian_missing = False  # logged once: a heartbeat tries again every few seconds
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()

@@ -58,7 +58,7 @@ class GpuLock:
         self.waited = False
         self._clock = clock
         self._sleep = sleep
-        self._files: dict[str, int] = {}  # path -> descriptor that holds the lock
+        self._files: dict[str, int] = {}  # the lock lasts while its descriptor is open
         # also for a device that is never closed
         self._close_files = weakref.finalize(self, _close, self._files)
         until_s = clock()
@@ -74,7 +74,8 @@ class GpuLock:
                 self.waited = True
                 # without the lock it trains all the same: a GPU that is busy fails no training
                 if self._wait(path, holder, uuid, until_s):
-                    tell_holder(state_dir, uuid)  # and train beside it
+                    # it trains beside it, whose energy is no longer its own
+                    tell_holder(state_dir, uuid)
                     used = f"another training of this host uses {uuid}"
                     self.why_shared = f"{used}: {ALONE}, or set gpu_lock='wait'"
                     log.warning(
@@ -188,7 +189,7 @@ def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[i
     :param ours: processes of this training, one of which may hold it.
     """
     path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
-    if path in _held:  # by this training itself
+    if path in _held:  # it is this training itself
         return
     with contextlib.suppress(OSError):  # there is no lock, so no process holds it
         descriptor = private_files.open_file(path, os.O_RDWR | os.O_APPEND)

@@ -63,7 +63,7 @@ def main() -> int:
     poll.register(0, select.POLLIN)
     if pidfd is not None:
         poll.register(pidfd, select.POLLIN)
-    while not is_orphan:  # until the trainer says done, or is dead
+    while not is_orphan:  # a trainer that is dead says nothing
         ready = dict(poll.poll())
         # first: the trainer may have written it just before it ended
         done = 0 in ready and os.read(0, 64) == DONE

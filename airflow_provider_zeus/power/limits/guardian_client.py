@@ -96,7 +96,7 @@ class GuardianClient:
         """End the guardian and remove its record, after the limit was given back."""
         finish_s = 5.0
         try:
-            with suppress(OSError):  # the guardian is dead
+            with suppress(OSError):  # a dead guardian reads nothing
                 self._stdin.write(guardian.DONE)
                 self._ended(finish_s)
             self._kill()

@@ -21,10 +21,11 @@ from urllib.parse import urlencode
 
 from airflow_provider_zeus.errors import DeviceError
 
-ZEUSD = "zeusd:"  # prefix of the path of a zeusd's socket; a path without it is that of the sidecar
+# two daemons speak two protocols: this prefix tells a zeusd's socket from a sidecar's
+ZEUSD = "zeusd:"
 TOKEN = "ZEUSD_TOKEN"  # noqa: S105  an environment variable, of zeusd's own client too
 ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
-AGAIN_S = 0.01  # between attempts while the sidecar has too many clients
+AGAIN_S = 0.01  # a sidecar with too many clients frees a place within moments
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 # In a forked child they are closed: to a sidecar that cannot see processes, their end ends the
@@ -105,7 +106,7 @@ class SidecarClient:
     def _exchange(self, line: bytes, end_s: float) -> bytes:
         """Send a line and return the answer's, over a connection that is made if there is none."""
         if self._pid != os.getpid():
-            self._connection = None  # the parent's
+            self._connection = None  # a forked child must not speak on its parent's connection
             self._pid = os.getpid()
         if self._connection is None:
             self._connection = self._connected(end_s)

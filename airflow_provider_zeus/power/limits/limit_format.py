@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-SAME_W = 0.5  # drivers round
+SAME_W = 0.5  # drivers round: the limit that was set may read slightly other
 MOST_ROUNDING_W = 1.0  # by less than this a driver rounds: up, down or to the nearest watt
 # Errors of reading JSON that anybody may have written
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)

@@ -72,9 +72,9 @@ from .limit_format import (
     to_give_back,
 )
 
-MOST_BYTES = 16 * 1024  # of a request, and of a record
-RETRY_S = 1.0  # between attempts to give a limit back that the driver refused
-# requests of one user; a training asks every few seconds
+MOST_BYTES = 16 * 1024  # a client must not fill the memory
+RETRY_S = 1.0  # a driver that refuses may be busy for a moment
+# A training asks every few seconds: a user who asks more often must not slow the others.
 PER_S = 50.0
 AT_ONCE = 100
 
@@ -96,7 +96,8 @@ class Log:
     def say(cls, text: str) -> None:
         """Write a line, after the number of those that were dropped before it."""
         poll = select.poll()
-        poll.register(2, select.POLLOUT)  # true of a pipe that has room for PIPE_BUF
+        # a pipe is ready only with room for PIPE_BUF, so that a line is never cut
+        poll.register(2, select.POLLOUT)
         # if the log is closed limits must be given back all the same
         with cls.one_at_a_time, contextlib.suppress(OSError):
             if not poll.poll(0):
@@ -186,10 +187,10 @@ class Limit:
         self._lowest_share = lowest_share
         self._name = f"{uuid}.json"
         self._first = f"first-{uuid}.json"
-        # lowest and highest that may be set; None: not known yet
+        # A GPU may be too slow to tell its range at the start: then it is None.
         self.range_w: tuple[float, float] | None = None
-        self.limit_w: float | None = None  # as last read or set
-        self.record: dict[str, Any] | None = None  # of a limit that is to be given back
+        self.limit_w: float | None = None
+        self.record: dict[str, Any] | None = None
 
     def check(self, limit_w: float, found_w: float = math.inf) -> None:
         """Raise RefusedError if a limit [W] is out of range; the range may not be known yet."""
@@ -317,8 +318,8 @@ class Request:
             )
         self.uuids: list[str] = [] if self.do == "limits" else list(dict.fromkeys(uuids))
         self.since_s = time.monotonic()
-        self.taken: list[str] = []  # GPUs that the client holds by this request
-        # UUID -> the work of its GPU for this request, once started
+        self.taken: list[str] = []  # a request that fails must give back what it took
+        # A request is done when each of its GPUs is.
         self.works: dict[str, Future[Any]] = {}
 
 
@@ -329,7 +330,7 @@ class Client:
         connection.setblocking(False)
         self.connection = connection
         self.text = b""
-        self.request: Request | None = None  # not answered yet
+        self.request: Request | None = None
         self.used_s = time.monotonic()
         self.pid, self.uid, _ = struct.unpack(
             "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -337,7 +338,7 @@ class Client:
         # pid 0: in a PID namespace that is not visible here
         self.process = (self.uid, self.pid or id(self))
         self.pidfd: int | None = None
-        so_peerpidfd = 77  # Linux 6.5
+        so_peerpidfd = 77  # Linux 6.5; Python has no name for it yet
         try:  # of the process that connected, even if its pid is used again
             pidfd = connection.getsockopt(socket.SOL_SOCKET, so_peerpidfd, 4)
             (self.pidfd,) = struct.unpack("i", pidfd)
@@ -403,11 +404,12 @@ class Gpu:
         self._wake = wake
         self._thread = ThreadPoolExecutor(1)
         self.holder: Client | None = None
-        # the limit found is to be given back; at the start, one that an earlier process left
+        # True at the start: an earlier process may have left a limit.
         self.must_restore = True
-        self.retry_s = 0.0  # when to try again, after the driver refused
-        self.work: Future[Any] | None = None  # of its thread
-        self.is_restoring = False  # whether that is giving the limit back
+        self.retry_s = 0.0
+        # a driver call may hang, so each GPU has a thread of its own
+        self.work: Future[Any] | None = None
+        self.is_restoring = False
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Start to do something in this GPU's thread."""
@@ -452,9 +454,9 @@ class Sidecar:
         self._listener = listener
         self._wake = wake
         self._clients: list[Client] = []
-        # user -> when it may ask as much at once as one that never asked
+        # A user who asked much has to rest: from then on it may ask as one that never asked.
         self._rested_s: dict[int, float] = {}
-        self._served_s: dict[Any, float] = {}  # process -> when a line of it was taken last
+        self._served_s: dict[Any, float] = {}  # the process that waited longest is next
         self._is_stopping = False
 
     def start(self) -> None:
@@ -593,7 +595,7 @@ class Sidecar:
             except OSError:  # there are no more, or the client has left again
                 return
             self._clients.append(Client(connection))
-            if len(self._clients) <= 64:  # the most at once
+            if len(self._clients) <= 64:  # descriptors are limited, and each client has two
                 continue
             self._drop_greediest()
 
@@ -617,7 +619,7 @@ class Sidecar:
         """Start the request and, when its GPUs are done, answer."""
         try:
             if not request.works and not self._begin(client, request):
-                return  # a GPU is busy with another request
+                return  # a GPU does one thing at a time
             if not all(work.done() for work in request.works.values()):
                 return
             answer = {"ok": True, **self._result(request)}
@@ -639,7 +641,7 @@ class Sidecar:
         gpus = [self._gpus[uuid] for uuid in request.uuids]
         if request.do == "set":
             return self._begin_set(client, request, gpus)
-        for gpu in gpus:  # restore
+        for gpu in gpus:  # only "restore" is left
             if gpu.holder is client:
                 gpu.release()
             gpu.restore_if_due()

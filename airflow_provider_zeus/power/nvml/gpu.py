@@ -39,10 +39,10 @@ from airflow_provider_zeus.power.polling import PolledEnergy, moves
 
 log = guarded_log(__name__)
 
-TAKES_EFFECT_S = 0.5  # a limit is in force this long after it was set
+TAKES_EFFECT_S = 0.5  # drivers take up to so long until a limit is in force
 _ABSENT = (NOT_SUPPORTED, FUNCTION_NOT_FOUND)
 _MEASURE = "set mode='measure'"
-# of the driver, at least
+# A slow driver must not be asked often: so many calls does each method make, at least.
 _CALLS = {"energy_j": 1, "limit_w": 1, "busy": 1, "clocks": 4, "set_limit_w": 4}
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -102,19 +102,19 @@ class NvmlDevice(Device):
         self._among = among or (gpu.uuid,)
         self._handle = gpu.handle
         self._pid = os.getpid()
-        self.driver_s = 0.0  # of the method that is called now
+        self.driver_s = 0.0  # the driver's own time, without that of this thread
         self._is_mig = gpu.is_mig
         self._warned: set[str] = set()
-        self._is_compared = False  # with the GPU that torch uses
+        self._is_compared = False  # CUDA may number GPUs otherwise than NVML
         self._polled: PolledEnergy | None = None
         # by method
         self._newest_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))
         self._took_s: dict[str, float] = {}  # by method
-        self._call_s = 0.0  # in the driver, for the newest call
+        self._call_s = 0.0
         self._seen_limit_w: float | None = None
         self._max_clock: NvmlAnswer | None = None
-        self._silent_helper = ""  # why the helper is not asked any more
-        self._sampled_us = 0  # when the newest sample of busy() was taken, by the driver's clock
+        self._silent_helper = ""  # a helper that hung once may hang again
+        self._sampled_us = 0  # the driver gives the samples since a time of its own clock
         self._lock = lock
         self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
         self._range = self._read_range()
@@ -230,7 +230,7 @@ class NvmlDevice(Device):
         if self._not_ours:
             self.missing["gpu_busy"] = self._not_ours
             return None
-        utilization = 1  # NVML_GPU_UTILIZATION_SAMPLES
+        utilization = 1  # NVML_GPU_UTILIZATION_SAMPLES, which is in no binding
         sampled = self._ask("nvmlDeviceGetSamples", utilization, self._sampled_us)
         if sampled.problem:  # none is new, too
             answer = self._ask("nvmlDeviceGetUtilizationRates")
@@ -255,7 +255,7 @@ class NvmlDevice(Device):
         power = 0  # NVML_PERF_POLICY_POWER
         capped = self._ask("nvmlDeviceGetViolationStatus", power)
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if reasons.problem:  # drivers before 535
+        if reasons.problem:  # drivers before 535 have another name for it
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         now = self._ask("nvmlDeviceGetClockInfo", sm)
         if self._max_clock is None or self._max_clock.problem:  # it does not change
@@ -263,10 +263,10 @@ class NvmlDevice(Device):
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
-            sm_mhz=None if now.problem else float(now.value),
-            max_mhz=None if self._max_clock.problem else float(self._max_clock.value),
-            reasons=None if reasons.problem else int(reasons.value),
-            capped_s=None if capped.problem else capped.value.violationTime / 1e9,
+            sm_mhz=now.read(float),
+            max_mhz=self._max_clock.read(float),
+            reasons=reasons.read(int),
+            capped_s=capped.read(lambda status: status.violationTime / 1e9),
         )
 
     def computing(self) -> list[int] | None:
@@ -274,9 +274,7 @@ class NvmlDevice(Device):
         tell.
         """
         running = computing_on(self._handle)
-        if running.problem:
-            return None
-        return [process.pid for process in running.value]
+        return running.read(lambda processes: [process.pid for process in processes])
 
     def restore_record(self) -> list[dict[str, Any]] | None:
         """The GPU, and the helper that sets its limit, if any."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.power.limits.driver import FUNCTION_NOT_FOUND, NVML_ERRORS, Nvml
 
-NOT_NVML = -1  # code of a problem that is none of NVML's errors
+NOT_NVML = -1  # NVML's own codes are positive
 RETURNS_S = 10.0  # a call that takes longer does not return
 
 
@@ -29,7 +29,11 @@ class NvmlAnswer(NamedTuple):
     value: Any = None
     code: int = 0
     problem: str = ""
-    took_s: float = 0.0  # in the driver
+    took_s: float = 0.0  # a driver that takes long is asked less often
+
+    def read(self, read: Callable[[Any], T]) -> T | None:
+        """The value as ``read`` makes it; None if there is a problem."""
+        return None if self.problem else read(self.value)
 
 
 class _Silence:

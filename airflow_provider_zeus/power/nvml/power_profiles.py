@@ -21,7 +21,7 @@ NO_PROFILE = (
     "OPERATION_SET_AND_OVERWRITE",
     "OPERATION_MAX",
 )
-BITS = 32  # of each number of a mask
+BITS = 32  # a mask is a list of such numbers
 
 
 def enforced_profiles(ask: Callable[..., NvmlAnswer]) -> str:

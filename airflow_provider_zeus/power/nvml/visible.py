@@ -25,7 +25,7 @@ class Gpu(NamedTuple):
     handle: Any = None
     uuid: str | None = None
     model: str = "NVIDIA GPU of unknown name"
-    is_mig: bool = False  # a slice of a GPU
+    is_mig: bool = False  # a slice has no energy counter of its own
     problem: str = ""
 
 

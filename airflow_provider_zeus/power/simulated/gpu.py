@@ -82,7 +82,8 @@ class SimulatedGpu(Device):
         self._path = os.path.join(os.path.realpath(folder), name)
         state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
-        self._release: Callable[[], object] | None = None  # once a training has taken it
+        # its lock is held for as long as the training lives
+        self._release: Callable[[], object] | None = None
         self._slots = state.slots
         # a training has few batch sizes
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))

@@ -41,8 +41,8 @@ class Chip:
     min_limit_w: float
     max_limit_w: float
     idle_w: float
-    floor_w: float  # a limit below this does not bind
-    clock_exponent: float  # e: how steeply work slows as dynamic power is reduced
+    floor_w: float  # below it a real board draws more than its limit
+    clock_exponent: float  # e: less dynamic power slows work by less than its share
 
 
 @dataclass(frozen=True, slots=True)

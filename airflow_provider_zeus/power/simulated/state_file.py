@@ -80,12 +80,9 @@ def create(path: str, limit_w: float, *, replace: bool = False) -> None:
             private_files.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb"
         ) as file:
             file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
-        if replace:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)
-    except FileExistsError:
-        pass  # another process was first
+        publish = os.replace if replace else os.link
+        with contextlib.suppress(FileExistsError):  # another process was first
+            publish(temporary, path)
     finally:
-        if os.path.lexists(temporary):
+        with contextlib.suppress(FileNotFoundError):  # a replaced one has moved away
             os.unlink(temporary)

@@ -20,7 +20,7 @@ from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of
 
-BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
+BESIDE = ("-wal", "-shm", "-journal")  # a copy without them would lack what was written last
 # Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one
 # of them (sqlite.org/fileformat.html, "The lock-byte page").
 LOCK_BYTES = 0x40000000

@@ -35,7 +35,7 @@ KEPT = 16
 AHEAD = 256
 
 _C = schema.checkpoint
-_c = _C.c  # its columns
+_c = _C.c
 _T = schema.trial
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _tag: sa.BindParameter[Any] = sa.bindparam("tag")
@@ -54,7 +54,7 @@ _newest_valid = sa.select(sa.func.max(_c.number)).where(
 _open = sa.select(sa.func.min(_T.c.number)).where(
     _T.c.job_id == _job, _T.c.state == State.RUNNING.value
 )
-_COUNT_BEHIND = sa.select(  # trials that a request learns from and that a checkpoint may include
+_COUNT_BEHIND = sa.select(  # A checkpoint is due once a request learns too much again.
     sa.func.coalesce(_open.scalar_subquery() - 1, schema.job.c.last_number)
     - sa.func.coalesce(_newest_valid.scalar_subquery(), 0)
 ).where(schema.job.c.job_id == _job)

@@ -15,11 +15,11 @@ from airflow_provider_zeus.store.rows import points_from_lists, read_row
 from airflow_provider_zeus.store.sql import measurements, outside_sums, schema
 from airflow_provider_zeus.store.sql.trials import Found, events_text, held_events
 
-RUNS = 50  # in one piece
-BEFORE_ALL = -(2**62)  # the number of no trial
+RUNS = 50  # a log of years must not be in memory at once
+BEFORE_ALL = -(2**62)
 
 _T = schema.trial
-_t = _T.c  # its columns
+_t = _T.c
 _P = schema.power
 _E = _T.alias("earlier")
 _RUN = ("dag_id", "run_id", "task_id", "map_index")

@@ -25,14 +25,14 @@ from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
 from airflow_provider_zeus.store.rules import version_of
 from airflow_provider_zeus.store.sql import schema
 
-MOST_DEVICES = 50  # models, counts and energy sources, of which a version of a job has profiles
+MOST_DEVICES = 50  # a training that invents devices must not fill the table
 # of the power points of runs without a batch size: nothing is learnt from them
 MEASURED_KEPT_S = 90 * 86400.0
 
 _T = schema.trial
 _P = schema.power
 _S = schema.profile
-_s = _S.c  # its columns
+_s = _S.c
 _by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
 # whose profile a sample is of; _of_device() has their values
 _OF_DEVICE = ("job_id", "device_model", "device_count", "energy_source", "job_version")
@@ -56,7 +56,7 @@ def _mean(column: sa.Column[float]) -> sa.Label[float]:
     return (sa.func.sum(column * _s.time_s) / sa.func.nullif(known_s, 0.0)).label(column.name)
 
 
-_SAMPLES = (  # cast: PostgreSQL sums whole numbers into decimals
+_SAMPLES = (  # the cast: PostgreSQL sums whole numbers into decimals
     sa.select(
         _s.batch_size,
         _s.limit_w,
@@ -202,8 +202,8 @@ def _of_device(job_id: str, device: Where, version: str) -> dict[str, object]:
 class KeptSeries(NamedTuple):
     """A series that is kept."""
 
-    text: str | None  # None: no service has answered yet
-    is_due: bool  # to be asked for
+    text: str | None
+    is_due: bool  # one task asks for all
 
 
 def kept_series(

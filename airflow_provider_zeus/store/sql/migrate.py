@@ -28,13 +28,13 @@ from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, check_file, jo
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
-OTHER_VERSION = (  # remedy of tables that this version does not know
+OTHER_VERSION = (  # only a newer version knows these tables
     "use the version of airflow-provider-zeus that wrote the log; or export it with that version, "
     "then move it aside "
     "or name another Connection"
 )
 _VERSION = sa.select(sa.column("version_num", sa.String)).select_from(sa.table(VERSION_TABLE))
-LOCK_S = 30.0  # for another process that creates or migrates the file
+LOCK_S = 30.0  # another process may create or migrate the file just now
 
 
 def present_version(engine: sa.Engine) -> str | None:

@@ -25,16 +25,16 @@ from airflow_provider_zeus.store.sql.trials import MOST
 from airflow_provider_zeus.units import J_PER_KWH
 
 DAY_S = 86_400
-KEPT_S = 90.0 * DAY_S  # of the row of a trial
+KEPT_S = 90.0 * DAY_S  # a row tells more than a sum, for as long as anybody looks at it
 FOLDED_AT_ONCE = 200  # rows; the next trial of the task folds the next ones
-ALL_TASKS = ""  # in place of a job
-Day = tuple[str, int]  # DAG, begin of the day
+ALL_TASKS = ""  # a sum of all tasks of a DAG has no job
+Day = tuple[str, int]
 
 _T = schema.trial
-_t = _T.c  # its columns
+_t = _T.c
 _N = _T.alias("newest")
 _S = schema.outside_sum
-_s = _S.c  # its columns
+_s = _S.c
 _KEYS = tuple(column.name for column in _S.primary_key)
 _DAY = tuple(column.name for column in _S.c if column.name != "job_id")
 _SUMMED = tuple(column.name for column in _S.c if column.name not in _KEYS)

@@ -17,10 +17,10 @@ from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.trials import MOST, Found, countable
 from airflow_provider_zeus.units import J_PER_KWH
 
-PIECE = 50  # trials in one piece
+PIECE = 50  # a log of years must not be in memory at once
 
 _T = schema.trial
-_t = _T.c  # its columns
+_t = _T.c
 _S = schema.profile
 _short: dict[str, sa.ColumnElement[Any]] = {
     "reason": sa.func.substr(_t.reason, 1, MOST_TEXT + 1, type_=sa.Text).label("reason"),

@@ -27,7 +27,7 @@ TRIALS_A_STEP = 200  # read in one transaction: some 4 MB
 PAGES_A_STEP = 256  # of an SQLite file released in one transaction: 1 MB
 
 _T = schema.trial
-_t = _T.c  # its columns
+_t = _T.c
 _P = schema.power
 _C = schema.checkpoint
 _ended_at = sa.func.coalesce(_t.closed_at, _t.opened_at)
@@ -42,9 +42,9 @@ class Pruned:
     """The deleted parts of one job; bytes are those of the text in the database."""
 
     job_id: str
-    points: int = 0  # trials whose power points are deleted
+    points: int = 0
     point_bytes: int = 0
-    decisions: int = 0  # trials whose decision is deleted
+    decisions: int = 0
     decision_bytes: int = 0
     checkpoints: int = 0  # of a job without a newer run: its next run reads the log again
     checkpoint_bytes: int = 0

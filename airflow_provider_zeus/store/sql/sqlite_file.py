@@ -29,11 +29,12 @@ import sqlalchemy as sa
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 
-Identity = tuple[int, int]  # device and inode
+Identity = tuple[int, int]  # a path may name another file by now
 
-ONE_FILE = "PRAGMA journal_mode = DELETE"  # of a backup, and of a log that several hosts may use
-BESIDE_READERS = "PRAGMA journal_mode = WAL"  # of a log: a writer does not stop readers
-MOUNTS = Path("/proc/self/mounts")  # Linux: device, folder, kind, options of each mount
+# a file that several hosts use, or a backup, may have nothing beside it
+ONE_FILE = "PRAGMA journal_mode = DELETE"
+BESIDE_READERS = "PRAGMA journal_mode = WAL"  # a writer does not stop readers
+MOUNTS = Path("/proc/self/mounts")
 # File systems that several hosts may have mounted, by the kernel's names; those of "fuse." besides.
 SHARED = frozenset(
     (

@@ -57,7 +57,8 @@ from airflow_provider_zeus.store.sql.engine import (
 )
 from airflow_provider_zeus.store.sql.migrate import check
 
-LOOKS = 10  # at most, if other runs of the job end at the same time
+# other runs of the job may end at the same time, each of which makes one more look necessary
+LOOKS = 10
 Look = Callable[[Mapping[str, Held], Sequence[Trial], Sequence[ProfileSample]], Looked]
 
 
@@ -82,8 +83,8 @@ class Store(ABC):
     :param read_setting: returns the text of a Variable with live settings; None: there are none.
     """
 
-    identity: str  # location of the log, for people: without user and password
-    takes_outside: ClassVar[bool] = True  # rows of tasks that [zeus] measure names: a great many
+    identity: str  # pages show it, so it has no user and password
+    takes_outside: ClassVar[bool] = True  # a database takes a great many rows; Variables do not
 
     def __init__(self, now: Callable[[], float] | None, read_setting: ReadText | None) -> None:
         self._clock = now

@@ -24,14 +24,14 @@ from airflow_provider_zeus.store.rows import DAMAGE, read_row
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.watchdog import alive
 
-Found = Trial | Unreadable  # a row as it was read
+Found = Trial | Unreadable
 
-SEARCHED = 10_000  # newest trials that are searched for one that left a model
+SEARCHED = 10_000  # a job that fails for months must not make each request slow
 # newest trials searched for a killed run and power limits; a GPU unused for longer is read again
 RECENT = 256
 
 _T = schema.trial
-_t = _T.c  # its columns
+_t = _T.c
 _job: sa.BindParameter[Any] = sa.bindparam("job")
 _after: sa.BindParameter[Any] = sa.bindparam("after")
 _by_key = (_t.ti_id == sa.bindparam("ti"), _t.attempt == sa.bindparam("nth"))

@@ -17,9 +17,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-CALL_S = 10.0  # without activity of the server
+CALL_S = 10.0  # a server that says nothing for so long is gone
 
-_WATCH = "zeus_watch"  # key of a connection's watch in its ``info``
+_WATCH = "zeus_watch"  # the pool keeps it with its connection
 
 
 class Watch:
@@ -32,7 +32,7 @@ class Watch:
     def __init__(self, fileno: int) -> None:
         self.cut = False
         self._socket = socket.socket(fileno=os.dup(fileno))
-        self.over = threading.Event()  # set when the watch ends
+        self.over = threading.Event()
         self.until_s = time.monotonic() + CALL_S
         try:
             threading.Thread(target=self._run, name="zeus-watch", daemon=True).start()

@@ -102,13 +102,13 @@ class LogDocument:
     job_id: Name
     seq: int
     newest: int
-    forgotten: int  # older trials that are no longer here
-    specs: Sequence[Any]  # of the jobs that trials refer to by position
-    trials: Sequence[Any]  # see packed()
-    samples: Sequence[Any]  # the values of a JobProfile that SAMPLES names
-    points: Sequence[Any]  # [trial number, power points as lists]
-    events: Any = None  # as the column of a job's row
-    checkpoint: Sequence[Any] = ()  # tag, number, told_seq and belief of the newest one
+    forgotten: int  # the count shows that a history is not whole
+    specs: Sequence[Any]  # a job is long, and many trials have the same
+    trials: Sequence[Any]
+    samples: Sequence[Any]
+    points: Sequence[Any]
+    events: Any = None
+    checkpoint: Sequence[Any] = ()  # without it each question would learn the whole log again
 
     reads_newer: ClassVar[bool] = True
 
@@ -176,5 +176,6 @@ def position(spec: Any, specs: list[Any]) -> int:
 
 
 def _without_none(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    always = {"batch_size": attempt["batch_size"]}  # None if the task was measured alone
+    # it may be None, which says that the task was measured alone
+    always = {"batch_size": attempt["batch_size"]}
     return always | without_none(attempt)

@@ -40,7 +40,7 @@ from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 
 log = guarded_log(__name__)
 
-TURN_S = 4.0  # for another writer of this host, which may be stopped
+TURN_S = 4.0  # another writer of this host may have been stopped
 JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Variables
 
 
@@ -58,7 +58,7 @@ class _Loaded:
 class _Stored(NamedTuple):
     """The log of a job as its Variable holds it."""
 
-    text: str | None  # None: there is no Variable
+    text: str | None
     document: LogDocument
 
 

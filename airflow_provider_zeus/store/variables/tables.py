@@ -34,11 +34,11 @@ from airflow_provider_zeus.store.variables.document import (
 )
 
 KEPT_TRIALS = 500
-RETURNED = 2  # newest runs of a DAG's map index whose returned value is kept
+RETURNED = 2  # the next run reads the newest alone, and values are long
 
 _J = schema.job
 _T = schema.trial
-_t = _T.c  # its columns
+_t = _T.c
 _P = schema.power
 _C = schema.checkpoint
 _COLUMNS = tuple(c.name for c in _T.c)
@@ -108,7 +108,7 @@ def load(connection: sa.Connection, job_id: str, document: LogDocument) -> Rows:
     present = connection.execute(sa.select(_t.ti_id, _t.attempt))
     keys = {(row.ti_id, row.attempt) for row in present}
     loaded: Rows = {}
-    ids: dict[Any, int] = {}  # number -> id
+    ids: dict[Any, int] = {}
     rows = []
     specs = [json.dumps(spec) for spec in document.specs]
     last_id = connection.scalar(sa.func.max(_t.id)) or 0

@@ -39,9 +39,9 @@ class Child:
         cwd: str | None = None,
         grace_s: float = 3.0,
     ) -> None:
-        self.last_line = ""  # of the output, the last one that is not empty
+        self.last_line = ""  # the last line of an output mostly says why it failed
         self._on_line = on_line
-        self._rest = ""  # of the output, a line whose end has not come yet
+        self._rest = ""  # an output comes in pieces that end within a line
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         supervise = [sys.executable, "-I", "-S", supervisor.__file__]
         self._process = subprocess.Popen(  # noqa: S603  this package's own file, no shell
@@ -107,9 +107,9 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0  # of the first byte that was not returned yet
-        self._invalid = False  # it is no result: nothing more is read
-        self._warned = False  # of a line that is left out
+        self._offset = 0  # a file is read again and again while it grows
+        self._invalid = False  # another program may write to a file of this name
+        self._warned = False
 
     def news(self) -> list[ResultLine]:
         """New whole lines; none while the file does not exist. A line of no result is left out.

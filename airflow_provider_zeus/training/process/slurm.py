@@ -37,9 +37,9 @@ ENDED_BY_SLURM = (
 )
 COMPLETED = "COMPLETED"
 ENDED = (*ENDED_BY_SLURM, COMPLETED, "FAILED", "OUT_OF_MEMORY")
-UNKNOWN = ""  # the state of a job that Slurm does not know, or has forgotten
+UNKNOWN = ""  # Slurm forgets a job minutes after its end
 STOPPED = 128 + signal.SIGTERM
-ANSWER_S = 10.0  # limit of a question to Slurm
+ANSWER_S = 10.0  # a controller under load answers late, and a task has to go on
 
 
 class Account(NamedTuple):

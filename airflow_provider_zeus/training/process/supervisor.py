@@ -23,7 +23,7 @@ import sys
 import time
 from typing import NamedTuple
 
-GUARDIAN_S = 5.0  # how much longer than other processes the guardian of a power limit may take
+GUARDIAN_S = 5.0  # a guardian that is killed gives no limit back
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -32,7 +32,7 @@ class Process(NamedTuple):
     """A process. Its start tells it from a later one of the same pid."""
 
     pid: int
-    start: int  # [ticks since boot]
+    start: int  # [ticks since boot]; a pid alone may be used again
 
 
 class ProcessTree:

@@ -17,14 +17,14 @@ from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.device import POWER_CAP, Clocks, Device
 from airflow_provider_zeus.power.meter import MOST_SHARE, Reading, Span
 
-SETTLE_S = 1.0  # training discarded at first and after a change of limit, until clocks are steady
-PIECES = 5  # of a window
-LEAST_PIECES = 2  # of a window, if readings take long
-READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # methods of the device
+SETTLE_S = 1.0  # clocks take about a second to settle after a change of limit
+PIECES = 5  # the scatter of several pieces tells how sure a window is
+LEAST_PIECES = 2  # a slow driver would stop the training more often
+READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # each of them costs time of the training
 # so long a training goes on with each limit: a shorter window comes after some settling
 LEAST_AT_LIMIT_S = 1.0
-BOUND = 0.1  # share of the time from which on a limit binds
-WORKING = 0.5  # share of the time in which a GPU that trains works, at least
+BOUND = 0.1  # single moments at the limit slow nothing
+WORKING = 0.5  # a GPU that waits for its data says nothing of its limits
 
 
 def never_binds(draw_w: float, lowest_w: float) -> str:
@@ -38,7 +38,7 @@ class Seen:
     """Readings of the cap, at one limit or in one piece of a window."""
 
     capped_s: float = 0.0
-    counted_s: float = 0.0  # of which the counter tells; 0: there is none
+    counted_s: float = 0.0  # old drivers have no such counter
     clocks: list[Clocks] = field(default_factory=list)
 
     @property
@@ -66,7 +66,7 @@ class Seen:
         """
         clocks_mhz = self._clocks_mhz
         highest_mhz = [clocks.max_mhz for clocks in self.clocks if clocks.max_mhz is not None]
-        enough = 2  # pieces, each of which must tell both
+        enough = 2  # one piece alone may be chance
         if min(len(clocks_mhz), len(highest_mhz)) < max(enough, len(self.clocks)):
             return ""
         works = busy is not None and busy >= WORKING
@@ -76,7 +76,7 @@ class Seen:
             return ""
         # of the highest clock: one that stays below it under load, without a reason, is locked
         locked = 0.8
-        step_mhz = 15.0  # between two clocks
+        step_mhz = 15.0  # boards step their clock by so much
         top_mhz = max(clocks_mhz)
         if top_mhz > locked * highest_mhz[0] or top_mhz - min(clocks_mhz) > step_mhz:
             return ""
@@ -92,9 +92,10 @@ class CapWatch:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._tells = True
-        self._since: tuple[Clocks, float] | None = None  # when the present piece began
-        self._newest: tuple[Clocks, float] | None = None  # read at the end of a piece
-        self.at: defaultdict[float, Seen] = defaultdict(Seen)  # by limit
+        self._since: tuple[Clocks, float] | None = None
+        self._newest: tuple[Clocks, float] | None = None
+        # at each limit the clock is another one
+        self.at: defaultdict[float, Seen] = defaultdict(Seen)
 
     def open(self, now_s: float) -> None:
         """A piece begins."""
@@ -133,8 +134,8 @@ class MeasurementWindows:
 
     def __init__(self, device: Device, batch_size: int, window_s: float, window_steps: int) -> None:
         self.cap = CapWatch(device)
-        self.limit_w: float | None = None  # that is being measured
-        self.failures = 0  # pieces whose energy could not be read
+        self.limit_w: float | None = None
+        self.failures = 0  # a counter that fails again and again ends profiling
         self._device = device
         self._batch_size = batch_size
         self._window_s = window_s
@@ -177,7 +178,7 @@ class MeasurementWindows:
         """Discard the training that follows until it is steady: the limit has changed, or training
         is new.
         """
-        max_unsettled = 3  # pieces discarded in a row, at most
+        max_unsettled = 3  # a load that never settles would be discarded for ever
         self._settle_s = SETTLE_S
         self._unsettled = max_unsettled
         # the first piece since then, until a second one agrees
@@ -298,7 +299,7 @@ def _agree(first: ProfileSample, second: ProfileSample) -> bool:
     return difference_s <= max_difference and difference_j <= max_difference + resolution
 
 
-MAX_DIFFERENCE = 0.1  # relative difference of J per sample from the profile that counts as a strike
+MAX_DIFFERENCE = 0.1  # a smaller difference is that of slices and of the room's heat
 
 
 @dataclass
@@ -360,5 +361,5 @@ class DriftDetector:
         compare with.
         """
         self._span = Span()
-        self._samples = 0  # of the stretch, up to the last call
-        self._since = self._since if samples is None else samples  # trained in all at the last call
+        self._samples = 0
+        self._since = self._since if samples is None else samples

@@ -29,7 +29,7 @@ class MissedSaving(NamedTuple):
     best_w: float
     energy: Estimate
     time: Estimate
-    energy_j: float  # of one sample
+    energy_j: float
     time_s: float
 
     @classmethod
@@ -99,7 +99,7 @@ def _doubts(
 
     least = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96
     free = sum(one.pieces - 1 for one in measured.values())
-    least_free = 3  # degrees of freedom from which on the scatter of the pieces is known
+    least_free = 3  # a scatter of two pieces is chance
     if free < least_free:
         return least, least
     z = NormalDist().inv_cdf(1.0 - 0.05 / (len(measured) - 1))
@@ -157,7 +157,7 @@ class Profiler:
         self.weights = weights
         self.unit = "sample"
         self.of = f"at batch size {batch_size}"
-        self.window_samples = min_steps * batch_size  # of one window, at least
+        self.window_samples = min_steps * batch_size
         if of_steps:
             self.unit = "step"
             self.of = "of these steps"
@@ -166,10 +166,10 @@ class Profiler:
         self.min_steps = min_steps
         self.limits_w = tuple(limits_w)
         self.top_w = max(self.limits_w, default=0.0)
-        self.capped: float | None = None  # share of the time at the highest limit in which it bound
-        self.locked = ""  # why the clock seems to be locked
-        self.slow = ""  # why no window is measured: the driver is too slow
-        self.waits = ""  # why windows tell nothing: the training waits for its batches
+        self.capped: float | None = None  # a limit that does not bind saves nothing
+        self.locked = ""  # with a locked clock no limit changes anything
+        self.slow = ""  # readings of a slow driver would cost more than a limit saves
+        self.waits = ""  # an idle GPU says nothing of its limits
         # why no limit can save anything, or none is known that does, so that none is set
         self.why_none = ""
         self.search = Search(self.limits_w, weights, min_s, min_steps)
@@ -284,7 +284,7 @@ class Profiler:
     def _decide(self) -> None:
         self.why_none = self._why_none()
         self._next = None
-        self.next_limit_w: float | None = None  # to measure now; None: the profile is complete
+        self.next_limit_w: float | None = None
         if self.limits_w and not self.why_none:
             self._next = self.search.next_limit(self.measured)
         if self._next is not None:

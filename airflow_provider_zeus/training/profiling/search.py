@@ -20,8 +20,8 @@ from airflow_provider_zeus.model.cost import HALF_WIDTH, TICK_S, Rate, Weights, 
 from airflow_provider_zeus.model.trial import ProfileSample
 
 DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
-ENOUGH = 0.003  # relative difference that is too little to matter
-MOST = 30  # windows of one limit, at most
+ENOUGH = 0.003  # it would take longer to measure than it can save
+MOST = 30  # a load that scatters so much never gets a narrow interval
 NOISE = 0.003  # least relative standard deviation of a window, however small its scatter is
 UNBOUND = 0.9  # share of the lowest limit: boards average their draw, so a mean below it is needed
 
@@ -45,11 +45,12 @@ class LimitMeasurement:
     time_s: float = 0.0
     steps: int = 0
     pieces: int = 0
-    inverse_s: float = 0.0  # sum of 1 / s
-    j: float = 0.0  # sum of s x J/sample,
-    jj: float = 0.0  # of s x (J/sample)^2,
-    s: float = 0.0  # of s x s/sample,
-    ss: float = 0.0  # of s x (s/sample)^2
+    # Sums are kept, not windows: each new window changes mean and scatter at once.
+    inverse_s: float = 0.0
+    j: float = 0.0
+    jj: float = 0.0
+    s: float = 0.0
+    ss: float = 0.0
 
     def add(self, piece: ProfileSample) -> None:
         """Add one piece; one without samples or time is left out."""
@@ -121,7 +122,7 @@ class Search:
         for limit_w in whole:
             if self._too_wide(whole, limit_w):
                 return NextLimit(limit_w)
-        in_doubt = 8  # windows of a limit in doubt before the grid around the best one is refined
+        in_doubt = 8  # neighbours that cannot be told apart would be measured for ever
         needed_w = self._least_measured(whole, rivals, in_doubt)
         if needed_w is None:
             needed_w = self._beside_best(limits_w, whole)
@@ -209,7 +210,7 @@ class Search:
         half_width = 0.0
         if free >= 2:  # about Student's t
             half_width = 1.96 * (1 + 1.5 / free) * math.sqrt(max(one.squares()) / free / one.time_s)
-        longest = 3  # windows of one limit in which its interval should be as narrow as HALF_WIDTH
+        longest = 3  # a profile has to be done within a run
         if half_width <= HALF_WIDTH or self._windows(one) >= longest:
             return False
         best_w = self._best(whole)
@@ -256,7 +257,7 @@ class Search:
         sd_j, sd_s = self.noise(whole)
         variance = 0.0
         for one in (whole[w] for w in limits_w):
-            share = 0.0  # of energy in the cost
+            share = 0.0
             if not weights.fastest:
                 share = weights.eta * one.rate.energy_j / weights.cost(*one.rate)
             variance += ((share * sd_j) ** 2 + ((1 - share) * sd_s) ** 2) / one.time_s
@@ -308,7 +309,7 @@ def coarse(limits_w: Sequence[float]) -> list[float]:
     """Limits of the coarse walk, highest first: every second one, about six of a long grid, and
     mostly the lowest.
     """
-    parts = 5  # into which the coarse walk divides a long grid
+    parts = 5  # the cost has one valley: a coarse walk finds it with few limits
     stride = max(2, round((len(limits_w) - 1) / parts))
     chosen = list(limits_w[::stride])
     if limits_w and 2 * ((len(limits_w) - 1) % stride) >= stride:

@@ -27,7 +27,7 @@ from airflow_provider_zeus.training.profiling.profiler import Conditions, Missed
 
 log = guarded_log(__name__)
 
-_MAX_FAILURES = 3  # pieces without energy after which profiling stops and the limit found is set
+_MAX_FAILURES = 3  # a counter that fails this often does not come back
 
 
 class Sweep:
@@ -47,29 +47,29 @@ class Sweep:
         observe: bool,
         conditions: Callable[[], Conditions] = Conditions,
     ) -> None:
-        self.active = False  # profiling now
+        self.active = False
         self.pace = PacedReader(device)
-        self._cut_off = 0  # pieces in a row that ended if the device could not be read
+        self._cut_off = 0  # one piece may end with the epoch
         self.measured: list[ProfileSample] = []
-        self.unsent: deque[ProfileSample] = deque()  # measured and not yet sent
+        self.unsent: deque[ProfileSample] = deque()  # a heartbeat sends them
         self._device = device
         self._limits = limits
         self.profiler = profiler
         self._observe = observe
         self._read_conditions = conditions
         self._conditions = Conditions()
-        self._before_w: float | None = None  # the limit chosen before ``_conditions`` was read
+        self._before_w: float | None = None
         self.windows = MeasurementWindows(
             device, profiler.batch_size, profiler.min_s, profiler.min_steps
         )
         # all of profiling, settling included
         self.spent = Span()
         self._spent_samples = 0
-        self._since_samples = 0  # samples trained when the open part of ``_spent`` began
+        self._since_samples = 0
         self._why_said = False
         self._drift = DriftDetector(profiler.min_s, profiler.window_samples)
         self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
-        self._waited = False  # until now the training waited for its batches
+        self._waited = False
 
     # ------------------------------------------------------------------ edges
     def start(self, reading: Reading, samples: int) -> None:

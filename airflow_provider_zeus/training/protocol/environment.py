@@ -192,7 +192,7 @@ class _Place:
     def __init__(self, name: str, sink: Sink) -> None:
         self._name = name
         self._sink = sink
-        self.waiting: list[ResultLine] = []  # not taken yet
+        self.waiting: list[ResultLine] = []  # a store that is away takes them later
         self._failing = False  # the warning is logged once, until the place takes lines again
 
     def take(self, line: ResultLine) -> None:

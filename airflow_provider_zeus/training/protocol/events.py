@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
-MOST_LINES = 500_000  # of a result: a line every 15 s for three months
+MOST_LINES = 500_000  # a line every 15 s for three months: more is no result
 # note of an end: when the attempt ended [s since the epoch], by this host's clock
 ENDED_AT_S = "ended_at_s"
 # note of a failed end: it was not within an epoch, or is of a kind that no other size would mend
@@ -64,14 +64,16 @@ class ResultLine:
     start_id: StartId
     # in ``start``: of the task that started the process, if known
     try_number: Count | None = None
-    attempt: Count | None = None  # attempt number under the plan's ti_id
+    attempt: Count | None = None
     batch_size: int | None = None
     state: State | None = None
     reason: str | None = None
     observation: Observation | None = None
-    profile: tuple[ProfileSample, ...] = ()  # new since the last line
-    points: tuple[PowerPoint, ...] = ()  # new since the last line
-    notes: Mapping[str, float] = field(default_factory=dict)  # in ``end``: further figures
+    # new ones alone: with all of them a file would grow with its square
+    profile: tuple[ProfileSample, ...] = ()
+    # new ones alone: with all of them a file would grow with its square
+    points: tuple[PowerPoint, ...] = ()
+    notes: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.reason is not None:

@@ -38,10 +38,10 @@ SCHEMA = 1
 class Ended(StrEnum):
     """How an attempt ended that another one may follow."""
 
-    MISSED = "missed"  # given up, or below its target
-    FAILED = "failed"  # by an error or a signal that its batch size may have caused
+    MISSED = "missed"
+    FAILED = "failed"
     NO_MEMORY = "no_memory"
-    TOO_FEW = "too_few"  # the slice has fewer samples than its batch size
+    TOO_FEW = "too_few"  # a size above the slice would never make a step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +50,9 @@ class Plan(HostSettings):
 
     job_id: Name
     ti_id: Name
-    number: int  # of the trial that runs the first attempt
-    first_attempt: int  # attempt number of attempts[0] under ``ti_id``
-    spec: Mapping[str, Any]  # ZeusJob.to_dict(), live settings applied
+    number: int
+    first_attempt: int  # an earlier try of the task has used the lower numbers
+    spec: Mapping[str, Any]  # a training needs no store and no DAG file
     attempts: tuple[PlannedAttempt, ...]
     # replaces the last attempt if that does not fit into memory
     stand_in: PlannedAttempt | None = None
@@ -67,14 +67,15 @@ class Plan(HostSettings):
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring
     # it
-    signal: Followed | None = None  # the series that the power limit follows
-    previous: Previous | None = None  # of ``run.previous``
-    earlier_rate: EarlierRate | None = None  # of the run before
+    signal: Followed | None = None  # a training host may have no way to the service
+    previous: Previous | None = None
+    # a larger batch size needs another rate than the run before
+    earlier_rate: EarlierRate | None = None
     heartbeat_s: float = 15.0
     state_dir: str | None = None
-    restarts: bool = False  # the parent process starts a new process for each attempt
-    attempt_root: str | None = None  # of ``run.attempt_dir``; None: the folder for temporary files
-    gpus_held: tuple[str, ...] = ()  # UUIDs of GPUs that the parent process has locked
+    restarts: bool = False  # a fresh process has all of the GPU's memory again
+    attempt_root: str | None = None  # a model may not fit into the folder for temporary files
+    gpus_held: tuple[str, ...] = ()  # a child must not wait for its own parent
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -222,7 +223,7 @@ class Checkpoint:
     batch_size: Size
     key: TrialKey
     observation: Observation
-    start: Start = Start.COLD  # that its attempt was to take
+    start: Start = Start.COLD
 
 
 @dataclass(frozen=True, slots=True)

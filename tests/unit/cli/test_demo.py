@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -104,14 +105,17 @@ def test_without_a_database_it_says_so(zeus: Zeus, monkeypatch: pytest.MonkeyPat
 
 
 def test_it_waits_and_says_for_what_once(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "POLL_S", 0.05)
-    done = zeus("demo", "--wait", "1")
-    assert done.status == 1
-    assert (
-        done.out.count("Waiting for it, 1 s at most")
-        + done.out.count("Waiting for it, 0 s at most")
-        == 1
-    )
+    now_s = 0.0
+
+    def sleep(for_s: float) -> None:
+        nonlocal now_s
+        now_s += for_s
+
+    monkeypatch.setattr(demo, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    done = zeus("demo", "--wait", "5")
+    assert (done.status, now_s) == (1, 5.0)
+    assert done.out.count("Waiting for it, ") == 1
+    assert "Waiting for it, 5 s at most" in done.out
 
 
 @pytest.mark.usefixtures("running")

@@ -30,6 +30,7 @@ from airflow_provider_zeus.operators.result_reporter import (
     stops_the_task,
 )
 from airflow_provider_zeus.operators.result_writer import QueuedLine
+from airflow_provider_zeus.store import pending
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
@@ -149,6 +150,13 @@ def test_no_beat_waits_and_none_is_lost(
     assert store.trials(JOB_ID)[-1].observation.energy_j == 500.0
 
 
+@pytest.fixture
+def api_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's API, however little of the run's time is left."""
+    monkeypatch.setattr(pending, "bounded", lambda call, _: call())
+
+
+@pytest.mark.usefixtures("api_answers")
 def test_an_end_waits_for_half_of_what_is_left_then_it_is_remembered(
     store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path
 ) -> None:
@@ -361,6 +369,7 @@ def test_what_a_beat_brought_counts_once_though_its_answer_was_lost(
     assert profiled(store, first) == (40, [1.0, 2.0, 3.0, 4.0])
 
 
+@pytest.mark.usefixtures("api_answers")
 def test_it_counts_once_where_the_end_is_told_by_the_next_run(
     store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path
 ) -> None:

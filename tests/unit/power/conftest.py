@@ -17,6 +17,7 @@ import airflow_provider_zeus
 from airflow_provider_zeus.power import cpu
 from airflow_provider_zeus.power.cpu import RaplDevice
 from airflow_provider_zeus.power.device import NoneDevice
+from airflow_provider_zeus.power.limits import guardian_client
 from airflow_provider_zeus.power.nvml import gpu as nvml_gpu
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.polling import PolledEnergy
@@ -36,6 +37,7 @@ def counters_move(monkeypatch: pytest.MonkeyPatch) -> None:
 ROOT = Path(airflow_provider_zeus.__file__).parents[1]
 TRAINER = """
 import json, logging, os, signal, sys, time
+from airflow_provider_zeus.power.limits import guardian_client
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.factory import open_device
 
@@ -49,6 +51,7 @@ def fork_worker():
         os._exit(0)
     return pid
 
+guardian_client.START_S = 60.0
 logging.basicConfig()
 state_dir = sys.argv[1]
 gpu = open_device("simulated:v100/shufflenet", state_dir=state_dir)
@@ -146,6 +149,7 @@ def guardians(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int
     """Pids of the living guardians that this test started, itself or through its trainers;
     none may outlive it.
     """
+    monkeypatch.setattr(guardian_client, "START_S", 60.0)  # however busy the host is
     mark = f"ZEUS_TEST={uuid.uuid4().hex}"
     monkeypatch.setenv(*mark.split("="))
 

@@ -68,9 +68,12 @@ class World:
         self.monkeypatch.setattr(NvmlDevice, "takes_s", lambda *_: 0.02)
 
     def hang(self) -> None:
-        self.monkeypatch.setattr(library, "RETURNS_S", 0.2)
+        def middle() -> None:
+            self.nvml.hang(COUNTER)
+            self.monkeypatch.setattr(library, "RETURNS_S", 0.2)
+
         self.plan["mode"] = "measure"
-        self.middle = lambda: self.nvml.hang(COUNTER)
+        self.middle = middle
 
     def no_library(self) -> None:
         """As pynvml answers where the dynamic loader finds none;

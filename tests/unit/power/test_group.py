@@ -113,12 +113,13 @@ class TestProcesses:
 
 
 def test_energy_is_summed(cards: list[Gpu], nvml: FakeNvml) -> None:
-    nvml.tell_time(time.monotonic() + 1.0)
+    now_s = time.monotonic() + 1.0
+    nvml.tell_time(now_s)
     for card, watts in zip(cards, (100.0, 240.0, 200.0), strict=True):
         card.demand_w = watts
     device = open_nvml()
     before_j = device.energy_j()
-    nvml.tell_time(time.monotonic() + 101.0)
+    nvml.tell_time(now_s + 100.0)
     after_j = device.energy_j()
     assert before_j is not None
     assert after_j is not None

@@ -108,8 +108,9 @@ def test_a_gpu_that_nobody_of_the_task_touched_counts_nothing(
 
 
 def test_where_a_container_hides_whose_processes_they_are_the_processors_count_with_a_remark(
-    nvml: FakeNvml, no_rapl: None, tmp_path: Path
+    nvml: FakeNvml, no_rapl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(task_meter, "IDLE_SHARE", 0.0)  # however busy the host is
     gpu = nvml.add()
     meter = TaskMeter.open("auto", tmp_path, cpu_watts=10.0)
     gpu.processes = 1  # by an id of the host: of this task's subprocess, or of somebody else
@@ -348,8 +349,9 @@ def test_the_processor_time_of_the_host_includes_ours() -> None:
 
 
 def test_without_a_counter_the_estimate_of_a_busy_core_counts(
-    no_rapl: None, tmp_path: Path
+    no_rapl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(task_meter, "IDLE_SHARE", 0.0)  # however busy the host is
     meter = TaskMeter.open("auto", tmp_path, cpu_watts=10.0)
     before_s = cpu_seconds()
     while cpu_seconds() < before_s + 0.05:

@@ -76,12 +76,12 @@ def test_a_statement_ends_though_the_server_is_stopped(
     assert store.ask(request(1)).trial.number == 1
 
 
-@pytest.mark.usefixtures("soon")
 def test_a_commit_that_gets_no_answer_may_be_stored(
-    store: SqlStore, url: str, admin_url: str
+    store: SqlStore, url: str, admin_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server takes it up when it goes on."""
     store.ask(request(1))
+    monkeypatch.setattr(watchdog, "CALL_S", 1.0)  # from here on, for the tables take a while
     standing = stopped(admin_url)
 
     def change() -> None:

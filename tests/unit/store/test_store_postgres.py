@@ -114,9 +114,14 @@ def test_a_writer_that_stops_in_the_middle_does_not_keep_the_job_locked(
 ) -> None:
     """As a task that is suspended, or cut off from the network, between two statements."""
     store.ask(request(1))
-    limits(monkeypatch, lock_ms=10_000, idle_ms=300)
+
+    def meanwhile() -> None:
+        limits(monkeypatch, lock_ms=60_000, idle_ms=60_000)  # only the other one stops
+        store.ask(request(2))
+
+    limits(monkeypatch, lock_ms=60_000, idle_ms=1_000)
     with pytest.raises(StoreError, match="cannot be used"):
-        stopped_in_the_middle(database, lambda: store.ask(request(2)))
+        stopped_in_the_middle(database, meanwhile)
     assert [t.number for t in store.trials("d.train")] == [1, 2], (
         "the database ended the session that held the lock"
     )

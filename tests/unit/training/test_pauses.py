@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from airflow_provider_zeus.model.cost import Rates, Weights
@@ -129,16 +130,16 @@ def test_a_training_on_a_device_tells_its_pause(kit: Kit, caplog: pytest.LogCapt
 
 
 TRAINING = """
-import sys, time
-from pathlib import Path
+import os, signal, time
 from airflow_provider_zeus.training.run import ZeusRun
 
 def train(run):
     for epoch in run.epochs():
-        for _ in range(10):
+        for step in range(10):
             time.sleep(0.02)
             run.step(run.batch_size)
-        Path("epoch").write_text(str(epoch))
+            if (epoch, step) == (5, 3):
+                os.kill(os.getpid(), signal.SIGSTOP)
         run.report(acc=0.9 if epoch == 8 else 0.5)
 
 ZeusRun.from_env().train(train)
@@ -160,9 +161,8 @@ def test_a_real_training_that_is_stopped_by_a_signal_tells_its_pause(
     with subprocess.Popen(
         command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as training:
-        epochs = tmp_path / "epoch"
-        assert waited_for(lambda: epochs.exists() and epochs.read_text() == "4")
-        os.kill(training.pid, signal.SIGSTOP)
+        process = psutil.Process(training.pid)
+        assert waited_for(lambda: process.status() == psutil.STATUS_STOPPED)
         began_s = time.monotonic()
         assert waited_for(lambda: time.monotonic() - began_s > 4.0)
         os.kill(training.pid, signal.SIGCONT)

@@ -349,7 +349,7 @@ def test_a_beat_at_any_moment_of_a_change_counts_a_model_once(
     for _ in range(LEAD_STEPS):
         other()
     sys.settrace(before)
-    wait_for(lambda: len(seen) > 5, 10.0)
+    wait_for(lambda: len(seen) > 5, 60.0)
     assert set(seen) == {32}
 
 
@@ -386,7 +386,6 @@ def test_where_no_step_is_seen_that_is_said(tuned: Callable[..., StepTuner], cap
 def test_a_driver_that_hangs_in_a_step_holds_no_training(
     plan_of_gpu: Plan, nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    monkeypatch.setattr(library, "RETURNS_S", 0.1)
     tuner, (_, step) = (
         StepTuner(replace(plan_of_gpu, power_read_only=True, state_dir=str(tmp_path))),
         training(),
@@ -395,17 +394,19 @@ def test_a_driver_that_hangs_in_a_step_holds_no_training(
         for _ in range(LEAD_STEPS):
             step()
     nvml.hang()
+    monkeypatch.setattr(library, "RETURNS_S", 0.1)
     while not library.why_silent():  # it trains on, whatever the driver does
         step()
         if when == "in a window":
             assert tuner._device is not None
             tuner._device.limit_w()
-    calls = nvml.calls()
+    begun: list[object] = []
+    monkeypatch.setattr(library, "bounded", lambda call, _: begun.append(call))
     for _ in range(100):
         step()
     tuner.stop()
     tuner.close()
-    assert nvml.calls() == calls
+    assert begun == [], "no call is made any more"
     assert not held_here()
 
 

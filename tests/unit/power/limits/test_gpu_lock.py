@@ -10,10 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +22,7 @@ from airflow_provider_zeus.power.factory import open_nvml
 from airflow_provider_zeus.power.limits import gpu_lock
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock, held_here
+from airflow_provider_zeus.power.nvml import visible
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import ROOT, wait_for
 from tests.unit.power.test_nvml_training import Training
@@ -293,10 +295,10 @@ def test_after_a_wait_the_training_before_has_time_to_leave_the_gpu(
 ) -> None:
     card.processes = 1
     first = other(uuids=[uuid])
-    monkeypatch.setattr(gpu_lock, "POLL_S", 0.05)
-    threading.Timer(0.3, first.end).start()
-    threading.Timer(0.8, lambda: setattr(card, "processes", 0)).start()
-    device = open_nvml(lock=partial(GpuLock, tmp_path, how="wait", wait_s=120.0))
+    waits = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: setattr(card, "processes", 0))
+    monkeypatch.setattr(visible, "time", waits)
+    waiting = partial(GpuLock, tmp_path, how="wait", wait_s=120.0, sleep=lambda _: first.end())
+    device = open_nvml(lock=waiting)
     assert device.info.energy_source == "nvml_counter"
     device.close()
 

@@ -189,7 +189,7 @@ def test_a_command_has_time_to_save_before_its_end(
         "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(.5), print('saved'),"
         " sys.exit(5)))\ntime.sleep(300)"
     )
-    child = start(family(body), said)
+    child = start(family(body), said, grace_s=60.0)
     pids = pids_of(tmp_path)
     assert waited_for(lambda: _catches_sigterm(pids[0]))
     assert child.stop() == 5
@@ -262,7 +262,7 @@ def test_the_death_of_whoever_started_it_ends_all_of_it(
     try:
         pids = pids_of(tmp_path)
         starter.send_signal(number)
-        assert waited_for(lambda: not alive(pids), 2)
+        assert waited_for(lambda: not alive(pids))
     finally:
         starter.kill()
         starter.wait()
@@ -298,7 +298,7 @@ with LimitControl(gpu, {str(tmp_path)!r}) as limits:
     gpu = SimulatedGpu("v100", load="shufflenet", state_file=state)
     assert gpu.limit_w() == 100.0
     assert child.stop() == 137
-    assert waited_for(lambda: gpu.limit_w() == 250.0, 2)
+    assert waited_for(lambda: gpu.limit_w() == 250.0)
 
 
 class TestFollower:

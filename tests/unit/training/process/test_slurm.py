@@ -96,7 +96,7 @@ def test_a_job_whose_number_is_not_printed_yet_is_cancelled_too(tmp_path: Path) 
     sbatch = fake(
         tmp_path,
         "sbatch",
-        "touch submitting; sleep 0.7; echo 'Submitted batch job 42 on cluster gpu'; sleep 60",
+        "touch submitting; sleep 0.2; echo 'Submitted batch job 42 on cluster gpu'; sleep 60",
     )
     fake(tmp_path, "scancel", f'echo "$@" > {tmp_path}/cancelled')
     process = subprocess.Popen([*SCRIPT, sbatch, "x"], cwd=tmp_path)

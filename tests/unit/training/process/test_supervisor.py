@@ -77,7 +77,7 @@ def test_sigkill_of_the_supervisor_ends_the_command(started: list[Process], tmp_
     process = start(started, tmp_path, family())
     pids = pids_of(tmp_path)
     process.kill()
-    assert waited_for(lambda: not alive(pids[:1]), 2)
+    assert waited_for(lambda: not alive(pids[:1]))
 
 
 def test_whoever_started_it_is_dead_already(started: list[Process], tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_zombies_do_not_pile_up(started: list[Process], tmp_path: Path) -> None:
                 found.append(path.name)
         return found
 
-    assert waited_for(lambda: not zombies(), 2)
+    assert waited_for(lambda: not zombies())
 
 
 def test_the_commands_signals_are_those_of_any_program(

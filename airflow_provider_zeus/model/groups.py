@@ -1,0 +1,32 @@
+"""Items in groups, and sums of figures of which some are not known. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from airflow_provider_zeus.patience import T
+
+K = TypeVar("K", bound=Hashable)
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items by their key, in order; unlike ``groupby``, equal keys need not be neighbours."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def sum_of_known(values: Iterable[float | None]) -> float:
+    """The sum of those that are known; 0 if none is."""
+    return math.fsum(value for value in values if value is not None)
+
+
+def known_sum(values: Iterable[float | None]) -> float | None:
+    """The sum of those that are known; None if none is."""
+    figures = [value for value in values if value is not None]
+    if not figures:
+        return None
+    return math.fsum(figures)
