@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 Notifier = Callable[[Any], Any]
 
-# Keys of the XComs that the operators push.
-DECISION = "zeus_decision"
-COST = "zeus_cost"
-WAIT = "zeus_wait"
-PLAN = "zeus_plan"  # the training process may run on a host without a store
+# Keys of the XComs that the operators push. The site's reference shows each with its comment.
+DECISION = "zeus_decision"  # what runs and why, for users
+COST = "zeus_cost"  # what the run cost, for users
+WAIT = "zeus_wait"  # until when the task waits and why, for users
+PLAN = "zeus_plan"  # from ZeusTrial's setup task: the plan, for the training process
 # from ZeusTrial's setup task: the trial and the result folder, for the teardown task
 HANDED_OVER = "zeus_trial"
 
