@@ -7,14 +7,17 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from airflow_provider_zeus.cli import report
 from airflow_provider_zeus.get_provider_info import get_provider_info
 from airflow_provider_zeus.store.open import open_store
 from tests.docs.blocks import PAGES, blocks
@@ -72,6 +75,8 @@ def test_the_commands_of_a_page(
         "AIRFLOW_CONN_ZEUS_NEW", json.dumps({"conn_type": "sqlite", "host": str(home / "new.db")})
     )
     shell = Shell(home, capsys, _dags(home), ENDS_WITH, ONLY_PARSED)
+    now_s = time.time()
+    monkeypatch.setattr(report, "time", SimpleNamespace(time=lambda: now_s))  # no month ends
     _log()
     if page == "docs/cli.md":  # docs/store.md makes the other log itself
         shell.take("airflow zeus db upgrade --conn-id zeus_new")

@@ -79,8 +79,8 @@ class Plan(HostSettings):
 
     @cached_property
     def job(self) -> ZeusJob:
-        """The job. Raises JobSpecError if ``spec`` is not one."""
-        return ZeusJob.from_dict(self.spec)
+        """The job. Raises JobSpecError if ``spec`` is not one, or holds a template."""
+        return ZeusJob.from_dict(self.spec).check(rendered=True)
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:

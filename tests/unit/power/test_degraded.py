@@ -70,7 +70,7 @@ class World:
     def hang(self) -> None:
         def middle() -> None:
             self.nvml.hang(COUNTER)
-            self.monkeypatch.setattr(library, "RETURNS_S", 0.2)
+            self.monkeypatch.setattr(library, "RETURNS_S", 1.0)
 
         self.plan["mode"] = "measure"
         self.middle = middle

@@ -199,6 +199,13 @@ def test_a_plan_of_another_version_is_refused_with_the_remedy(
         Plan.from_json(text)
 
 
+def test_a_plan_that_holds_a_template_is_refused(kit: Kit) -> None:
+    plan = kit.plan()
+    unrendered = replace(plan, spec={**plan.spec, "max_epochs": "{{ x }}"})
+    with pytest.raises(JobSpecError, match="a template that was not rendered"):
+        _ = Plan.from_json(unrendered.to_json()).job
+
+
 # ---------------------------------------------------------------------- files
 
 
