@@ -68,7 +68,9 @@ def rerun_task(rerun_tasks: Callable[..., None]) -> Callable[..., None]:
     return lambda dag, dag_run, task_id: rerun_tasks(dag, dag_run, [task_id])
 
 
-@pytest.fixture
-def patient_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take long to estimate a saving."""
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take long to estimate a saving, and to push an XCom."""
     monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
+    monkeypatch.setattr(mixins, "PUSH_S", 60.0)
+    monkeypatch.setitem(mixins.push.__kwdefaults__, "most_s", 60.0)

@@ -70,7 +70,7 @@ class Inbox:
 
 
 @pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def _patient_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine may take long to look, and to send."""
     for name in ("READ_S", "SEND_S", "ALL_S"):
         monkeypatch.setattr(alerts, name, 60.0)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, task
 
-from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.reports import run_figures
 from airflow_provider_zeus.reports.run_figures import RunFigures
@@ -20,12 +18,6 @@ from tests.integration.jobs import SCRIPT, job, log_of, loop
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take long to estimate a saving."""
-    monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
 
 
 def extras(uri: str) -> list[dict[str, Any]]:

@@ -10,14 +10,12 @@ import os
 import re
 import subprocess
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.reports.run_figures import RunFigures, with_log
 from airflow_provider_zeus.reports.run_metrics import Metric, job_metrics, trial_metrics
 from tests.dashboard import (
@@ -88,7 +86,6 @@ def test_every_panel_shows_what_real_runs_sent(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
-    monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
     spec = job(eta=0.7, policy="zeus")
     dag = zeus_dag("energy", spec, {**EPOCHS, 16: 6}.__getitem__)
     runs: list[list[Point]] = []

@@ -23,11 +23,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCHS = 4  # that the default needs
 
 
-@pytest.fixture(autouse=True)
-def _patient(patient_figures: None) -> None:
-    """A busy machine may take long to estimate a saving."""
-
-
 def dying_dag(dag_id: str, fails: list[bool]) -> DAG:
     """A DAG whose task trains the default, and dies in its third epoch as long as ``fails`` says so."""
     with DAG(dag_id, schedule=None, start_date=START) as dag:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from airflow_provider_zeus import ZeusTrial
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import DeviceInfo, Trial
-from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.store.open import open_store
@@ -26,9 +24,6 @@ pytest.importorskip("datadog")
 @pytest.fixture
 def receives(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a receiver of a kind, and Airflow's Stats that send to it."""
-    monkeypatch.setattr(
-        mixins, "figures_of", partial(mixins.figures_of, most_s=60.0)
-    )  # how long it takes says how busy this host is
     with ExitStack() as stack:
 
         def start(kind: str) -> Received:

@@ -499,9 +499,7 @@ def test_the_authors_threads_and_signal_handlers_stay_as_they_were(run_dag: Any)
         signal.signal(signal.SIGUSR1, before[signal.SIGUSR1])
 
 
-def test_asset_events_and_lineage_of_a_tuned_task_tell_what_it_took_and_saved(
-    run_dag: Any, patient_figures: None
-) -> None:
+def test_asset_events_and_lineage_of_a_tuned_task_tell_what_it_took_and_saved(run_dag: Any) -> None:
     lineage = pytest.importorskip("airflow_provider_zeus.operators.openlineage")
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 from demo.api import Api, part
 from demo.settings import DemoError
+from tests.ports import kept_port
 
 PARTS = {
     "api-server": ["api-server"],
@@ -153,21 +153,24 @@ def airflow(home: Path, **settings: str) -> Iterator[Site]:
     """Servers over the DAG files in ``home/dags``;
     ``settings`` are environment variables of all of them.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    env = _environment(home, port) | settings
-    subprocess.run(
-        [*AIRFLOW, "db", "migrate"], env=env, cwd=home, check=True, capture_output=True, timeout=300
-    )
-    site = Site(f"http://127.0.0.1:{port}", home, env)
-    try:
-        for name in PARTS:
-            site.start(name)
-        wait_until(site.ready, START_TIMEOUT_S, "Airflow", every_s=0.5)
-        yield site
-    finally:
-        site.stop_all()
+    with kept_port() as port:
+        env = _environment(home, port) | settings
+        subprocess.run(
+            [*AIRFLOW, "db", "migrate"],
+            env=env,
+            cwd=home,
+            check=True,
+            capture_output=True,
+            timeout=300,
+        )
+        site = Site(f"http://127.0.0.1:{port}", home, env)
+        try:
+            for name in PARTS:
+                site.start(name)
+            wait_until(site.ready, START_TIMEOUT_S, "Airflow", every_s=0.5)
+            yield site
+        finally:
+            site.stop_all()
 
 
 def _environment(home: Path, port: int) -> dict[str, str]:

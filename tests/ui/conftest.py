@@ -75,6 +75,8 @@ class Watched:
     def tab(self) -> Any:
         """The frame itself, or our page where it stands alone, once its data are there."""
         alone = is_ours(self.page)
+        if not alone:  # Airflow may build its iframe anew while its own page loads
+            self.page.wait_for_load_state("networkidle")
         shown = self.page if alone else self.zeus
         shown.locator("#message").wait_for(state="attached")
         shown.locator("#content:not([hidden]), #message:not(:text('Loading'))").first.wait_for()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.jobs import job, zeus_dag
+from tests.ports import kept_port
 
 ZEUS_DAG = "zeus_ui_retrain"
 PLAIN_DAG = "zeus_ui_plain"
@@ -80,47 +80,45 @@ def api_server(home: Path, *, prefix: str = PREFIX, **more: str) -> Iterator[Ser
     """A real api-server over the metadata database of this process,
     or of ``more`` of its environment.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}{prefix}"
     from airflow.configuration import conf
 
-    passwords = home / "ui_passwords.json"
-    passwords.write_text(json.dumps({VIEWER: PASSWORD, ADMIN: PASSWORD}))
-    env = os.environ | {
-        "AIRFLOW__API__BASE_URL": url,
-        "AIRFLOW__API__HOST": "127.0.0.1",
-        "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__WORKERS": "1",
-        # Variables are read here and written there
-        "AIRFLOW__CORE__FERNET_KEY": conf.get("core", "fernet_key"),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{VIEWER}:viewer,{ADMIN}:admin",
-        "AIRFLOW__ZEUS__HEARTBEAT_S": "2",  # how often a page looks after a running trial
-        "NO_PROXY": "127.0.0.1",
-        "no_proxy": "127.0.0.1",
-        **more,
-    }
-    log = home / "ui_api_server.log"
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "airflow", "api-server"],
-            env=env,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
-        yield Server(url, server, log)
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
+    with kept_port() as port:
+        url = f"http://127.0.0.1:{port}{prefix}"
+        passwords = home / "ui_passwords.json"
+        passwords.write_text(json.dumps({VIEWER: PASSWORD, ADMIN: PASSWORD}))
+        env = os.environ | {
+            "AIRFLOW__API__BASE_URL": url,
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__API__WORKERS": "1",
+            # Variables are read here and written there
+            "AIRFLOW__CORE__FERNET_KEY": conf.get("core", "fernet_key"),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{VIEWER}:viewer,{ADMIN}:admin",
+            "AIRFLOW__ZEUS__HEARTBEAT_S": "2",  # how often a page looks after a running trial
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+            **more,
+        }
+        log = home / "ui_api_server.log"
+        with log.open("w") as out:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "airflow", "api-server"],
+                env=env,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+            yield Server(url, server, log)
+        finally:
+            os.killpg(server.pid, signal.SIGTERM)
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(server.pid, signal.SIGKILL)
+                server.wait()
 
 
 @dataclass(frozen=True)

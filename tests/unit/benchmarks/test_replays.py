@@ -118,7 +118,6 @@ def test_numbers_on_the_papers_traces() -> None:
     assert sum(log.runs_without_model for log in ours) == 0
 
 
-@pytest.mark.timeout(60)
 def test_work_is_shared_by_processes_that_inherit_no_handler_and_no_lock() -> None:
     """A process of ours may hold threads and handle signals:
     forks of it ended in nothing but being waited for.

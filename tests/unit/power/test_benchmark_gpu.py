@@ -93,7 +93,9 @@ def test_every_part_is_measured_and_no_setter_is_called(nvml: FakeNvml, card: Gp
     for row in report["training"]:
         assert row["energy_source"] == "nvml_counter"
         assert row["mean_w"] == pytest.approx(REST_W, rel=0.5)
-        assert row["upstream_j"] == pytest.approx(row["energy_j"], rel=0.5)
+        # its window lies within ours, on a busy host by how much
+        assert row["upstream_j"] / row["upstream_s"] == pytest.approx(REST_W, rel=0.5)
+        assert row["upstream_j"] <= row["energy_j"] * 1.1
         assert row["samples"] % row["batch_size"] == 0
     assert [row["share"] for row in report["waits"]] == [
         share for _, share, _ in gpu_training.WAITS
