@@ -7,7 +7,7 @@ and ``Observation.reasons`` says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -525,6 +525,10 @@ class PlannedAttempt:
         """
         return self.phase.exploring or (self.bounded and self.phase is not Phase.INCUMBENT)
 
+    def saying(self, sentence: str) -> Self:
+        """The attempt with one more sentence in its reason."""
+        return replace(self, why=f"{self.why} {sentence}".strip())
+
 
 def incumbent_or_last(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
     """The attempt that leaves the model if nothing is tried and none is given up: the incumbent,
@@ -585,6 +589,15 @@ class Decision:
     def in_order(self) -> tuple[PlannedAttempt, ...]:
         """The attempts, followed by ``stand_in`` and ``reliefs``."""
         return in_order(self.attempts, self.stand_in, self.reliefs)
+
+    def each(self, change: Callable[[PlannedAttempt], PlannedAttempt]) -> Self:
+        """The decision with all its attempts changed alike."""
+        return replace(
+            self,
+            attempts=tuple(map(change, self.attempts)),
+            stand_in=self.stand_in and change(self.stand_in),
+            reliefs=tuple(map(change, self.reliefs)),
+        )
 
 
 OUTSIDE = "outside"  # nothing decided about it, and pages tell it apart

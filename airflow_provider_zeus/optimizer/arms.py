@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, summed
-from airflow_provider_zeus.optimizer.belief import Belief, where_of
+from airflow_provider_zeus.optimizer.belief import Belief, Entries, where_of
 
 BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
 RECENT = 5  # three of five runs show a change, which a mean would hide
@@ -20,8 +20,6 @@ ALIKE = 0.15  # a run beside it was disturbed, for example by a shared host [rel
 # a run that is so many times as dear as expected is wild: the machine may have paused it
 DOUBT = 2.0
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
-
-Entries = tuple[tuple[int, Rates], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +33,13 @@ class Arm:
     epoch_cost: float
 
 
-def mean_epochs(
-    converged: Sequence[float], stopped: Sequence[float]
-) -> tuple[float, list[float]] | None:
-    """Mean of Epochs(b) and the values that it averages; None without a converged run.
+def mean_epochs(converged: Sequence[float], stopped: Sequence[float]) -> tuple[float, list[float]]:
+    """Mean of Epochs(b) and the values that it averages. One run at least has converged.
 
     A stopped run counts as ``max(its epochs, the mean)`` (docs/policy.md, trap 5). As a fixed
     point: it counts with its own epochs if they are above the mean of all values that count,
     else not at all. So it never lowers the mean, in any order of arrival.
     """
-    if not converged:
-        return None
     values = list(converged)
     mean = math.fsum(values) / len(values)
     for epochs in sorted(stopped, reverse=True):
@@ -72,9 +66,7 @@ def arms_of(belief: Belief, costs: Mapping[int, float]) -> dict[int, Arm]:
     means: dict[int, float] = {}
     averaged: dict[int, list[float]] = {}
     for b in sorted(costs.keys() & converged.keys()):
-        mean = mean_epochs(converged[b], stopped[b])
-        if mean is not None:
-            means[b], averaged[b] = mean
+        means[b], averaged[b] = mean_epochs(converged[b], stopped[b])
     varying = [b for b, values in averaged.items() if len(set(values)) > 1]
     # relative run-to-run spread, pooled over all arms that have one: for arms with one value or
     # equal values
@@ -248,17 +240,12 @@ def pace(belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSa
     return statistics.median(slower or [1.0])
 
 
-def epoch_cost_variance(
-    belief: Belief, device: DeviceInfo | None, weights: Weights
-) -> dict[int, float]:
-    """Variance of ln EpochCost(b) of every batch size that ran on this device.
-
-    Eq. KG-21 of docs/knowledge-gradient.md.
-
-    The runs of all sizes are taken to vary alike (:func:`run_variance`).
-    """
-    variance, runs = run_variance(belief, device, weights)
-    return {b: variance / n for b, n in runs.items()}
+def arms_here(
+    belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSample], weights: Weights
+) -> dict[int, Arm]:
+    """Arms on this device. What it has not run has the EpochCost of another one (section 7)."""
+    here = epoch_costs(belief, device, profiles, weights)
+    return arms_of(belief, translated(here, epoch_costs_elsewhere(belief, device, weights)))
 
 
 def run_variance(
@@ -267,7 +254,8 @@ def run_variance(
     """(Variance of ln EpochCost between the runs of one batch size on this device,
     how many of each size show it).
 
-    The variance is 0 while each size has one run. A wild run does not show how training varies,
+    The runs of all sizes are taken to vary alike. The variance is 0 while each has one run.
+    A wild run does not show how training varies,
     so it adds nothing.
     """
     measured = _Here.of(belief, device, weights).measured()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "20"  # of learn(); checkpoints of another version are not read
+VERSION = "21"  # of learn(); checkpoints of another version are not read
 # newest recurrences that are told apart: later tries of them are no further ones
 RECURRENCES_KEPT = 100
 RATES_KEPT = 16  # hardware and code change: older rates say little
@@ -39,6 +39,8 @@ TARGET_IS_NEW = 8  # later it is no news
 UNKNOWN = ""
 
 Run = tuple[int, int, float]
+Entries = tuple[tuple[int, Rates], ...]
+RatesBySize = Mapping[tuple[int, Where], Entries]
 
 
 def model_of(device: DeviceInfo | None) -> str:
@@ -95,8 +97,7 @@ class Belief:
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
     # b: number of the first trial that could have chosen it
     listed: Mapping[int, int] = field(default_factory=dict)
-    # number, rates
-    rates: Mapping[tuple[int, Where], tuple[tuple[int, Rates], ...]] = field(default_factory=dict)
+    rates: RatesBySize = field(default_factory=dict)
     # newest conclusive trial of b there
     newest_there: Mapping[tuple[int, Where], int] = field(default_factory=dict)
     too_large: frozenset[tuple[int, str]] = frozenset()  # a larger device may hold it
@@ -119,12 +120,8 @@ class Belief:
     # number, device, MAXPOWER [W] of the newest trial
     device: tuple[int, Where, float | None] | None = None
 
-    def out_of_memory(self, batch_size: int, model: str) -> bool:
-        """Whether the batch size has run out of memory on this device model or an unknown one."""
-        return batch_size in self.infeasible(model)
-
     def infeasible(self, model: str) -> frozenset[int]:
-        """Batch sizes that do not fit into this device model's memory."""
+        """Batch sizes that ran out of memory on this device model or an unknown one."""
         return frozenset(b for b, m in self.too_large if m in (model, UNKNOWN))
 
     def run_of(self, number: int) -> int:
@@ -349,40 +346,21 @@ class Belief:
         return Why.NEW_TARGET.of(run=self.run_of(after), earlier=earlier, target=self.job.target)
 
     def to_json(self) -> str:
-        """One JSON document for a checkpoint.
+        """One JSON document for a checkpoint: the fields in which something was learnt.
 
         It does not hold what :func:`belief_tag` stands for.
         """
-        rates = []
-        for key, entries in self.rates.items():
-            rates.append([*key, [[n, *of_run] for n, of_run in entries]])
-        fields: dict[str, object] = {
-            "newest": self.newest,
-            "plain": self.plain,
-            "converged": self.converged,
-            "learned": self.learned,
-            "stopped": self.stopped,
-            "exhausted": list(self.exhausted.items()),
-            "slices": list(self.slices.items()),
-            "explored": [[*key, *end] for key, end in self.explored.items()],
-            "listed": list(self.listed.items()),
-            "rates": rates,
-            "seen": [[*key, n] for key, n in self.newest_there.items()],
-            "too_large": sorted(self.too_large),
-            "failures": self.failures,
-            "kept_after": self.kept_after,
-            "newest_kept": self.newest_kept,
-            "ran_well": list(self.ran_well.items()),
-            "started": self.started,
-            "recurrences": self.recurrences,
-            "retargeted": self.retargeted,
-            "audits": self.audits,
-            "slice_size": self.slice_size,
-            "device": self.device,
-        }
-        if self.starts or self.served:
-            fields |= {"starts": self.starts, "served": self.served}
-        return json.dumps(fields, separators=(",", ":"), allow_nan=False)
+        learnt: dict[str, object] = {}
+        for name in self.__dataclass_fields__.keys() - {"job", "excluded"}:
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                value = list(value.items())
+            if value:
+                learnt[name] = value
+        # of all these only a set is no JSON
+        return json.dumps(
+            learnt, separators=(",", ":"), allow_nan=False, sort_keys=True, default=sorted
+        )
 
     @classmethod
     def from_json(cls, before: Belief, text: str) -> Self:
@@ -390,39 +368,29 @@ class Belief:
 
         ``before``: the :func:`prior` of it.
         """
-        d = json.loads(text)
-        device = d["device"]
-        return cls(
-            job=before.job,
-            excluded=before.excluded,
-            newest=tuple(d["newest"]),
-            plain=tuple(d["plain"]),
-            converged=tuple((n, b, e) for n, b, e in d["converged"]),
-            learned=d["learned"],
-            stopped=tuple((n, b, e) for n, b, e in d["stopped"]),
-            exhausted=dict(d["exhausted"]),
-            slices=dict(d["slices"]),
-            explored={(r, b): (n, ok) for r, b, n, ok in d["explored"]},
-            listed=dict(d["listed"]),
-            rates={
-                (b, tuple(w)): tuple((n, Rates(*r)) for n, *r in entries)
-                for b, w, entries in d["rates"]
-            },
-            newest_there={(b, tuple(w)): n for b, w, n in d["seen"]},
-            too_large=frozenset((b, m) for b, m in d["too_large"]),
-            failures=tuple(Failure(*f) for f in d["failures"]),
-            kept_after=tuple(Kept(*k) for k in d["kept_after"]),
-            newest_kept=d["newest_kept"],
-            ran_well={b: tuple(numbers) for b, numbers in d["ran_well"]},
-            started=tuple((n, name) for n, name in d["started"]),
-            recurrences=d["recurrences"],
-            retargeted=tuple(d["retargeted"]),
-            audits=tuple(d["audits"]),
-            slice_size=tuple(d["slice_size"]) if d["slice_size"] else None,
-            device=(device[0], tuple(device[1]), device[2]) if device else None,
-            starts=tuple(StartRun(*run) for run in d.get("starts", ())),
-            served=tuple(Served(*model) for model in d.get("served", ())),
-        )
+        fields: dict[str, Any] = {
+            name: _as_tuples(value) for name, value in json.loads(text).items()
+        }
+        for name, entries in fields.items():
+            if isinstance(getattr(before, name), Mapping):
+                fields[name] = dict(entries)
+            elif name in _RECORDS:
+                fields[name] = tuple(_RECORDS[name](*entry) for entry in entries)
+        rates = fields.get("rates", {})
+        for key, entries in rates.items():
+            rates[key] = tuple((n, Rates(*of_run)) for n, of_run in entries)
+        too_large = frozenset(fields.pop("too_large", ()))
+        return cls(job=before.job, excluded=before.excluded, too_large=too_large, **fields)
+
+
+_RECORDS = {"failures": Failure, "kept_after": Kept, "starts": StartRun, "served": Served}
+
+
+def _as_tuples(value: Any) -> Any:
+    """What JSON has read, with a tuple in place of each list."""
+    if isinstance(value, list):
+        return tuple(map(_as_tuples, value))
+    return value
 
 
 def _appended(before: tuple[Run, ...], after: tuple[Run, ...]) -> Run | None:

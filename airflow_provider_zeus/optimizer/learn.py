@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -20,6 +20,7 @@ from airflow_provider_zeus.optimizer.belief import (
     Belief,
     Failure,
     Kept,
+    RatesBySize,
     Run,
 )
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic
@@ -74,18 +75,15 @@ def learn(belief: Belief, trial: Trial) -> Belief:
 
 def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     """The belief with the rates of these trials, the same ones re-costed, in place of its own."""
-    recosted = replace(belief, rates={})
+    rates: RatesBySize = {}
     for trial in trials:
         if trial.number in belief.excluded or trial.planned.phase is Phase.MEASURED:
             continue
         teaches = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
         same_version = trial.spec["job_version"] == belief.job.job_version
         if same_version and teaches:
-            changes: dict[str, object] = {}
-            _learn_rates(recosted, trial, changes)
-            if "rates" in changes:
-                recosted = replace(recosted, rates=changes["rates"])  # type: ignore[arg-type]
-    return recosted
+            rates = _rates(rates, trial)
+    return replace(belief, rates=rates)
 
 
 def same_target(trial: Trial, job: ZeusJob) -> bool:
@@ -172,24 +170,27 @@ def _newer_device(belief: Belief, trial: Trial) -> dict[str, object]:
 
 def _learn_rates(belief: Belief, trial: Trial, changes: dict[str, object]) -> None:
     """Rates; device and size of the slice."""
-    o = trial.observation
     n = trial.number
     b = trial.batch_size
-    rates = Rates.of(trial.observation)
-    where = o.where
+    where = trial.observation.where
     changes |= _newer_device(belief, trial)
-    if where is not None:
-        if trial.state.conclusive and n > belief.newest_there.get((b, where), 0):
-            changes["newest_there"] = {**belief.newest_there, (b, where): n}
-        if rates is not None:
-            key = b, where
-            changes["rates"] = {
-                **belief.rates,
-                key: _newest(belief.rates.get(key, ()), (n, rates), RATES_KEPT),
-            }
+    changes["rates"] = _rates(belief.rates, trial)
+    if where is not None and trial.state.conclusive:
+        newest = max(n, belief.newest_there.get((b, where), 0))
+        changes["newest_there"] = {**belief.newest_there, (b, where): newest}
     size = _slice_size(trial)
     if size and (belief.slice_size is None or n > belief.slice_size[0]):
         changes["slice_size"] = (n, size)
+
+
+def _rates(before: RatesBySize, trial: Trial) -> RatesBySize:
+    """The rates by batch size and device, with those that a trial measured."""
+    rates = Rates.of(trial.observation)
+    where = trial.observation.where
+    if rates is None or where is None:
+        return before
+    key = trial.batch_size, where
+    return {**before, key: _newest(before.get(key, ()), (trial.number, rates), RATES_KEPT)}
 
 
 def _slice_size(trial: Trial) -> float | None:
@@ -223,12 +224,7 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
     # one that reached its target before its first epoch teaches nothing
     is_run = bool(epochs) or not reached
     if starts.is_cold(trial) and is_run:
-        slices = {**belief.slices, n: slice_name(trial)}
-        most = most_epochs(trial)
-        exhausted = belief.exhausted
-        if most is not None:
-            exhausted = {**exhausted, n: most}
-        changes |= _with_run(belief, (n, b, epochs or 0.0), slices, exhausted, reached=reached)
+        changes |= _with_run(belief, trial, (n, b, epochs or 0.0))
     earlier = {size: n for size in trial.spec["batch_sizes"] if n < belief.listed.get(size, n + 1)}
     if earlier:
         changes["listed"] = {**belief.listed, **earlier}
@@ -238,15 +234,9 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
         changes["explored"] = {**belief.explored, key: (min(first, n), reached or reached_before)}
 
 
-def _with_run(
-    belief: Belief,
-    run: Run,
-    slices: Mapping[int, str],
-    exhausted: Mapping[int, float],
-    *,
-    reached: bool,
-) -> dict[str, object]:
+def _with_run(belief: Belief, trial: Trial, run: Run) -> dict[str, object]:
     """The fields that one more run changes; its results may come in any order."""
+    reached = trial.state is State.CONVERGED
     window = belief.job.window
     converged = belief.converged
     stopped = belief.stopped
@@ -256,6 +246,7 @@ def _with_run(
         return {"stopped": _newest(stopped, run, window)}
     if any(other[0] == run[0] for other in (*converged, *stopped)):  # the same trial again
         return {}
+    slices = {**belief.slices, trial.number: slice_name(trial)}
     fields: dict[str, object] = {}
     if reached:
         learned = belief.learned + 1
@@ -269,6 +260,10 @@ def _with_run(
         fields["converged"] = converged
     else:
         fields["stopped"] = stopped = _newest(stopped, run, window)
+        exhausted = dict(belief.exhausted)
+        most = most_epochs(trial)
+        if most is not None:
+            exhausted[trial.number] = most
         fields["exhausted"] = {n: exhausted[n] for n, _, _ in stopped if n in exhausted}
     if len(converged) + len(stopped) <= len(belief.converged) + len(belief.stopped):
         slices = {n: slices[n] for n, _, _ in (*converged, *stopped) if n in slices}

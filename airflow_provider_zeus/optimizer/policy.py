@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
@@ -28,11 +28,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer import thompson
 from airflow_provider_zeus.optimizer.arms import (
-    Arm,
-    arms_of,
-    epoch_costs,
-    epoch_costs_elsewhere,
-    translated,
+    arms_here,
 )
 from airflow_provider_zeus.optimizer.belief import Belief, belief_tag, model_of, prior
 from airflow_provider_zeus.optimizer.learn import learn
@@ -135,25 +131,22 @@ def choose(
     if finish_by_s is not None:
         from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-        times = RunTimes.of(job, belief, here, profiles, finish_by_s - now_s)
+        times = RunTimes.of(belief, here, profiles, finish_by_s - now_s)
     situation = Situation(job, belief, device, profiles, obstacle, lineage=lineage)
     if settings.get("pin_batch_size") in job.batch_sizes:
         attempt = _pinned(situation, settings)
         decision = Decision(attempts=(attempt,), seed=seed, policy=job.policy)
     else:
         situation = situation._replace(device=here, runs_left=runs_left, times=times)
-        safe = _Safe(job, belief, here, profiles)
-        alone = _asked_audit(job, belief, running, settings)
-        if alone is None:
-            alone = safe.alone(recurrence)
+        alone = _asked_audit(job, belief, running, settings) or _alone(situation, recurrence)
         if alone is not None:
             attempts: tuple[PlannedAttempt, ...] = (alone,)
         elif job.policy == "zeus":
             attempts = thompson.recommend(situation, seed)
         else:
             attempts = _by_gradient(situation)
-        decision = safe.decision(attempts, seed)
-    decision = _with_target_change(_sized(decision, belief), belief)
+        decision = _with_safety(situation, attempts, seed)
+    decision = _completed(decision, belief)
     if finish_by_s is None:
         return decision
     from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import in_time
@@ -161,14 +154,16 @@ def choose(
     return in_time(decision, times, finish_by_s)
 
 
-def _with_target_change(decision: Decision, belief: Belief) -> Decision:
-    """The decision, whose first attempt says that the target has changed while that is new."""
+def _completed(decision: Decision, belief: Belief) -> Decision:
+    """The decision with the newest slice's size, which says that a new target is new."""
+    if belief.slice_size is not None:  # an attempt without a step needs it
+        size = belief.slice_size[1]
+        decision = decision.each(lambda plan: replace(plan, bound_samples_per_epoch=size))
     sentence = belief.target_change()
     if sentence is None:
         return decision
     first, *after = decision.attempts
-    first = replace(first, why=f"{first.why} {sentence}")
-    return replace(decision, attempts=(first, *after))
+    return replace(decision, attempts=(first.saying(sentence), *after))
 
 
 def _by_gradient(situation: Situation) -> tuple[PlannedAttempt, ...]:
@@ -212,111 +207,100 @@ def _asked_audit(
     return PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=why, start=_cold(job))
 
 
-@dataclass(frozen=True, slots=True)
-class _Safe:
-    """The safe attempt after another batch size has failed: the default, cold and unbounded.
+def _with_safety(situation: Situation, attempts: tuple[PlannedAttempt, ...], seed: int) -> Decision:
+    """The attempts, with those for a last one that does not fit into memory or fails."""
+    job = situation.job
+    belief = situation.belief
+    decision = Decision(attempts=attempts, seed=seed, policy=job.policy)
+    # a try needs no stand-in: the incumbent runs after it
+    if len(attempts) == 1 or not attempts[0].tried:
+        last = attempts[-1]
+        smaller = [b for b in job.batch_sizes if b < last.batch_size]
+        barred = belief.barred(model_of(situation.device), smaller)
+        stand_in = _smaller(job, last.batch_size, belief.reached, barred)
+        if stand_in is not None:
+            decision = replace(decision, stand_in=replace(stand_in, start=last.start))
+    return replace(decision, reliefs=_reliefs(situation, decision))
 
-    If the default may not run or has failed too, it is the best known of the other sizes that
-    reached the target.
+
+def _alone(situation: Situation, recurrence: Sequence[str]) -> PlannedAttempt | None:
+    """The only attempt of a run after another size than the default failed; else None.
+
+    It is the default, cold and unbounded. If that may not run, the best known of the other sizes
+    that reached the target, else the next smaller one.
     """
-
-    job: ZeusJob
-    belief: Belief
-    device: DeviceInfo | None
-    profiles: Sequence[ProfileSample]
-
-    def decision(self, attempts: tuple[PlannedAttempt, ...], seed: int) -> Decision:
-        """The attempts, with those for a last one that does not fit into memory or fails."""
-        decision = Decision(attempts=attempts, seed=seed, policy=self.job.policy)
-        # a try needs no stand-in: the incumbent runs after it
-        if len(attempts) == 1 or not attempts[0].tried:
-            last = attempts[-1]
-            smaller = [b for b in self.job.batch_sizes if b < last.batch_size]
-            barred = self.belief.barred(model_of(self.device), smaller)
-            stand_in = _smaller(self.job, last.batch_size, self.belief.reached, barred)
-            if stand_in is not None:
-                decision = replace(decision, stand_in=replace(stand_in, start=last.start))
-        return replace(decision, reliefs=self.reliefs(decision))
-
-    def alone(self, recurrence: Sequence[str]) -> PlannedAttempt | None:
-        """The only attempt of a run after another size than the default failed; else None."""
-        belief = self.belief
-        default = self.job.default_batch_size
-        in_run = belief.failed_in(short(recurrence)) if recurrence else frozenset[int]()
-        failed = in_run
-        sentence = Why.FAILED_IN_RUN
-        if not failed - {default}:
-            failed = belief.failed_lately
-            sentence = Why.FAILED_LATELY
-        if not failed - {default}:
-            return None
-        b = default
-        which = Why.DEFAULT
-        if default in self._barred:
-            b, which = self._instead_of_default(failed)
-        sizes = ", ".join(map(str, sorted(failed)))
-        return self._attempt(
-            b, Why.TAKES.of(obstacle=sentence.of(sizes=sizes), b=f"{b}, {which.of()}")
-        )
-
-    def _instead_of_default(self, failed: Collection[int]) -> tuple[int, Why]:
-        """The size that runs alone if the default may not: the best other, else the next smaller.
-
-        The default if there is neither.
-        """
-        default = self.job.default_batch_size
-        other = self._best_other({*failed, default})
+    job = situation.job
+    belief = situation.belief
+    default = job.default_batch_size
+    failed = belief.failed_in(short(recurrence)) if recurrence else frozenset[int]()
+    sentence = Why.FAILED_IN_RUN
+    if not failed - {default}:
+        failed = belief.failed_lately
+        sentence = Why.FAILED_LATELY
+    if not failed - {default}:
+        return None
+    b = default
+    which = Why.DEFAULT
+    barred = _barred(situation)
+    if default in barred:
+        other = _best_other(situation, {*failed, default})
+        smaller = _smaller(job, default, barred=barred | failed)
         if other is not None:
-            return other, Why.BEST_OTHER
-        smaller = _smaller(self.job, default, barred=self._barred | frozenset(failed))
-        if smaller is not None:
-            return smaller.batch_size, Why.NEAREST
-        return default, Why.DEFAULT
+            b = other
+            which = Why.BEST_OTHER
+        elif smaller is not None:
+            b = smaller.batch_size
+            which = Why.NEAREST
+    sizes = ", ".join(map(str, sorted(failed)))
+    why = Why.TAKES.of(obstacle=sentence.of(sizes=sizes), b=f"{b}, {which.of()}")
+    return _safe(situation, b, why)
 
-    def reliefs(self, decision: Decision) -> tuple[PlannedAttempt, ...]:
-        """The attempts for a last one that fails: one of them runs. None after the default."""
-        default = self.job.default_batch_size
-        last = decision.attempts[-1].batch_size
-        planned = {attempt.batch_size for attempt in decision.in_order}
-        sizes = [] if default == last or default in self._barred else [default]
-        if not sizes or default in planned:  # it may have failed itself when a relief is needed
-            other = self._best_other(planned | {default})
-            sizes += [] if other is None else [other]
-        if last == default and decision.stand_in is None:
-            return ()
-        names = {b: (Why.DEFAULT if b == default else Why.BEST_OTHER).of() for b in sizes}
-        return tuple(
-            self._attempt(b, Why.RELIEF.of(b=last, relief=b, which=names[b]), usual=True)
-            for b in sizes
-        )
 
-    @property
-    def _barred(self) -> frozenset[int]:
-        return self.belief.barred(model_of(self.device), self.job.batch_sizes)
+def _reliefs(situation: Situation, decision: Decision) -> tuple[PlannedAttempt, ...]:
+    """The attempts for a last one that fails: one of them runs. None after the default."""
+    default = situation.job.default_batch_size
+    last = decision.attempts[-1].batch_size
+    if last == default and decision.stand_in is None:
+        return ()
+    reliefs = {}
+    if default != last and default not in _barred(situation):
+        reliefs[default] = Why.DEFAULT
+    planned = {attempt.batch_size for attempt in decision.in_order}
+    if not reliefs or default in planned:  # it may have failed itself when a relief is needed
+        other = _best_other(situation, planned | {default})
+        if other is not None:
+            reliefs[other] = Why.BEST_OTHER
+    times = arms_here(
+        situation.belief, situation.device, situation.profiles, Weights(0.0, 1.0, time_alone=True)
+    )
+    attempts = []
+    for b, which in reliefs.items():
+        attempt = _safe(situation, b, Why.RELIEF.of(b=last, relief=b, which=which.of()))
+        usual_s = times[b].mean if b in times else None
+        attempts.append(replace(attempt, usual_s=usual_s))
+    return tuple(attempts)
 
-    def _best_other(self, without: Collection[int]) -> int | None:
-        """The cheapest size that reached the target and may run; None if there is none."""
-        sizes = self.belief.reached.intersection(self.job.batch_sizes) - self._barred - set(without)
-        arms = self._arms(Weights.of(self.job, self.device)) if sizes else {}
-        return min(sizes, key=lambda b: (arms[b].mean if b in arms else math.inf, b), default=None)
 
-    def _attempt(self, b: int, why: str, *, usual: bool = False) -> PlannedAttempt:
-        usual_s = None
-        if usual:
-            times = self._arms(Weights(0.0, 1.0, time_alone=True))
-            usual_s = times[b].mean if b in times else None
-        return PlannedAttempt(
-            batch_size=b,
-            phase=Phase.INCUMBENT if b in self.belief.reached else Phase.EXPLORE,
-            why=why,
-            start=_cold(self.job),
-            usual_s=usual_s,
-        )
+def _barred(situation: Situation) -> frozenset[int]:
+    return situation.belief.barred(model_of(situation.device), situation.job.batch_sizes)
 
-    def _arms(self, weights: Weights) -> dict[int, Arm]:
-        costs = epoch_costs(self.belief, self.device, self.profiles, weights)
-        elsewhere = epoch_costs_elsewhere(self.belief, self.device, weights)
-        return arms_of(self.belief, translated(costs, elsewhere))
+
+def _best_other(situation: Situation, without: Collection[int]) -> int | None:
+    """The cheapest size that reached the target and may run; None if there is none."""
+    job, belief, device, profiles, *_ = situation
+    sizes = belief.reached.intersection(job.batch_sizes) - _barred(situation) - set(without)
+    if not sizes:
+        return None
+    arms = arms_here(belief, device, profiles, Weights.of(job, device))
+    return min(sizes, key=lambda b: (arms[b].mean if b in arms else math.inf, b))
+
+
+def _safe(situation: Situation, b: int, why: str) -> PlannedAttempt:
+    """An attempt after another batch size has failed: cold and unbounded."""
+    phase = Phase.EXPLORE
+    if b in situation.belief.reached:
+        phase = Phase.INCUMBENT
+    return PlannedAttempt(batch_size=b, phase=phase, why=why, start=_cold(situation.job))
 
 
 def _smaller(
@@ -337,19 +321,6 @@ def _smaller(
     )
 
 
-def _sized(decision: Decision, belief: Belief) -> Decision:
-    """The decision with the newest slice's size: an attempt without a step needs it."""
-    if belief.slice_size is None:
-        return decision
-    size = belief.slice_size[1]
-    attempts = tuple(
-        replace(attempt, bound_samples_per_epoch=size) for attempt in decision.attempts
-    )
-    stand_in = decision.stand_in and replace(decision.stand_in, bound_samples_per_epoch=size)
-    reliefs = tuple(replace(attempt, bound_samples_per_epoch=size) for attempt in decision.reliefs)
-    return replace(decision, attempts=attempts, stand_in=stand_in, reliefs=reliefs)
-
-
 def _obstacle(
     job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None
 ) -> str | None:
@@ -362,8 +333,7 @@ def _obstacle(
     # try the same one
     tries = [trial for trial in running if trial.planned.phase.exploring]
     if job.policy != "zeus":
-        planned = [(trial, trial.planned) for trial in running]
-        tries = [trial for trial, plan in planned if plan.phase.exploring or plan.tried]
+        tries = [trial for trial in running if trial.planned.tried]
     audits = [trial for trial in running if trial.planned.phase is Phase.AUDIT]
     for other in (*tries, *audits):
         return Why.OTHER_RUN.of(b=other.batch_size)

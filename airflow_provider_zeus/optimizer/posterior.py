@@ -61,17 +61,12 @@ def posteriors(
     :param loads: share of MAXPOWER that training drew on this device,
         by batch size (``arms.loads``).
     """
-    own = {b for _, b, _ in (*belief.converged, *belief.stopped)}
-    sizes = sorted({*belief.job.batch_sizes, *own})
+    sizes = sorted({*belief.job.batch_sizes, *belief.newest_runs})
     if belief.job.policy == "zeus":
         by_size = _of_arms(belief, sizes, here, there)
     else:
         by_size = _of_gp(belief, here, there, loads)
-    gone = Estimate.missing("its runs are older than the last change of the data")
-    return {
-        b: by_size.get(b) or Posterior(epochs=gone, epoch_cost=gone, cost=gone, measured=False)
-        for b in sizes
-    }
+    return {b: by_size[b] for b in sizes}
 
 
 def _of_arms(
@@ -106,13 +101,12 @@ def _of_gp(
 
     gp = belief.gp
     costs = predicted(gp.sizes, here, there, belief.job.default_batch_size, loads)
-    anything = bool(belief.converged or belief.stopped)
     by_size = {}
     for i, b in enumerate(gp.sizes):
         mean = float(gp.mean[i])
         variance = float(gp.run_variance[i]) - gp.noise
         epochs = Estimate.missing("no run that teaches has shown its epochs yet")
-        if anything:
+        if belief.newest_runs:
             epochs = Estimate.log_normal(mean, math.sqrt(variance))
         epoch_cost = cost = Estimate.missing(NOWHERE)
         if costs is not None:
@@ -120,7 +114,7 @@ def _of_gp(
             spread = float(costs[1][i])
             epoch_cost = Estimate.log_normal(log_cost, math.sqrt(spread))
             cost = epochs
-            if anything:
+            if belief.newest_runs:
                 cost = Estimate.log_normal(mean + log_cost, math.sqrt(variance + spread))
         by_size[b] = Posterior(epochs=epochs, epoch_cost=epoch_cost, cost=cost, measured=b in here)
     return by_size

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
@@ -140,29 +141,26 @@ def paused(runs: Sequence[StartRun]) -> bool:
     """
     if runs and not runs[-1].able:
         return True
-    at = [i for i, run in enumerate(runs) if run.planned != Start.COLD]
-    failed = 0
-    for i in reversed(at):
-        if runs[i].able:
-            break
-        failed += 1
-    return failed > 0 and _pauses(len(runs) - 1 - at[-1], failed)
-
-
-def _pauses(since: int, times: int) -> bool:
-    """Whether a start rests after so many failures in a row, the last so many runs ago."""
-    return since < min(1 << times - 1, LONGEST_PAUSE)
+    failed = {i: not run.able for i, run in enumerate(runs) if run.planned != Start.COLD}
+    return _rests(failed, len(runs) - 1, least=1)
 
 
 def keeps_raising(runs: Sequence[StartRun], start: Start) -> bool:
     """Whether a start pauses since its two newest runs, or more, raised an error."""
-    at = [i for i, run in enumerate(runs) if run.planned == start]
-    raised = 0
-    for i in reversed(at):
-        if runs[i].start is not None:
-            break
-        raised += 1
-    return raised > 1 and _pauses(len(runs) - 1 - at[-1], raised)
+    raised = {i: run.start is None for i, run in enumerate(runs) if run.planned == start}
+    return _rests(raised, len(runs) - 1, least=2)
+
+
+def _rests(failed: dict[int, bool], newest: int, least: int) -> bool:
+    """Whether a start rests after at least so many failures in a row.
+
+    :param failed: by index of the run, ascending.
+    :param newest: index of the newest run.
+    """
+    times = len(list(takewhile(bool, reversed(failed.values()))))
+    if times < least:
+        return False
+    return newest - max(failed) < min(1 << times - 1, LONGEST_PAUSE)
 
 
 def serves_worse(models: Sequence[Served], start: Start) -> bool:

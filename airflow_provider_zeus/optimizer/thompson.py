@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.cost import Weights
@@ -20,11 +20,9 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.optimizer.arms import (
     BETA,
     Arm,
-    arms_of,
+    arms_here,
     doubted,
     epoch_costs,
-    epoch_costs_elsewhere,
-    translated,
 )
 from airflow_provider_zeus.optimizer.belief import Belief, model_of, where_of
 from airflow_provider_zeus.optimizer.reasons import Why
@@ -64,13 +62,14 @@ class _Context:
     belief: Belief
     where: Where | None
     sizes: Sequence[int]  # ascending: Algorithm 3 walks over neighbours
-    too_large: Sequence[int]
-    infeasible: Sequence[int]
+    too_large: frozenset[int]
+    infeasible: frozenset[int]
     arms: Mapping[int, Arm]
     # measured here; other arms have the EpochCost of another GPU (section 7)
     epoch_costs: Mapping[int, float]
     doubted: frozenset[int]  # one odd run must not bar a size for ever
     weights: Weights
+    start: int  # see start_at()
     incumbent: int
 
     @classmethod
@@ -84,14 +83,11 @@ class _Context:
         weights = Weights.of(job, device)
         model = model_of(device)
         barred = belief.barred(model, sizes)
-        infeasible = [b for b in sizes if b in barred]
         costs = epoch_costs(belief, device, profiles, weights)
-        all_arms = arms_of(
-            belief, translated(costs, epoch_costs_elsewhere(belief, device, weights))
-        )
+        all_arms = arms_here(belief, device, profiles, weights)
         feasible = [b for b in sizes if b not in barred]
         arms = {b: all_arms[b] for b in feasible if b in all_arms}
-        incumbent = start_at(job.default_batch_size, sizes, infeasible)
+        incumbent = start = start_at(job.default_batch_size, feasible)
         if arms:
             incumbent = min(arms, key=lambda b: arms[b].mean)
         return cls(
@@ -99,12 +95,13 @@ class _Context:
             belief=belief,
             where=where_of(device),
             sizes=sizes,
-            too_large=[b for b in sizes if belief.out_of_memory(b, model)],
-            infeasible=infeasible,
+            too_large=belief.infeasible(model),
+            infeasible=barred,
             arms=arms,
             epoch_costs=costs,
             doubted=doubted(belief, device, profiles, weights),
             weights=weights,
+            start=start,
             incumbent=incumbent,
         )
 
@@ -154,29 +151,18 @@ class _Context:
 
 def _explored(context: _Context) -> PlannedAttempt | None:
     """An attempt before sampling: exploration, or the return of a size; None if none is due."""
-    start = start_at(context.job.default_batch_size, context.sizes, context.infeasible)
-    belief = context.belief
-    # out of memory ends the walk, any other infeasible size is skipped
-    skipped = set(context.infeasible) - set(context.too_large)
-    walked = [b for b in context.sizes if b not in skipped]
-
-    def cheapest(pool: Collection[int]) -> int:  # sizes without an arm come last
-        return min(pool, key=lambda b: (context.arms[b].mean if b in context.arms else math.inf, b))
-
-    explored = {(r, b): end for (r, b), end in belief.explored.items() if b not in context.doubted}
-    step = next_exploration(walked, start, explored, context.too_large, cheapest)
+    ends = context.belief.explored
+    explored = {(r, b): end for (r, b), end in ends.items() if b not in context.doubted}
+    step = _next_exploration(context, explored)
     if step is not None:
         number, b = step
         why = Why.NEXT_OF_ROUND.of(round=number, b=b)
-        if number == 1 and b == start:
+        if number == 1 and b == context.start:
             why = Why.FIRST_OF_ALL.of(round=number, b=b, which=start_name(context.job, b))
         elif not any(r == number for r, _ in explored):
             why = Why.FIRST_OF_ROUND.of(round=number, b=b, before=number - 1)
         return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, round=number, why=why)
-    settled = {*(context.arms.keys() & context.epoch_costs.keys()), *context.infeasible}
-    due = next_return(
-        belief, context.where, context.sizes, settled, context.incumbent, context.doubted
-    )
+    due = _next_return(context)
     if due is None:
         return None
     why = Why.ONCE_MORE.of(b=due, window=context.job.window)
@@ -207,12 +193,14 @@ def _sampled(context: _Context, seed: int) -> PlannedAttempt:
     return PlannedAttempt(batch_size=b, phase=Phase.SAMPLE, why=why)
 
 
-def start_at(default: int, sizes: Sequence[int], infeasible: Collection[int]) -> int:
-    """The default; if it is infeasible the next smaller feasible size, else the smallest one."""
-    fits = [b for b in sizes if b not in infeasible]
-    if not fits:
+def start_at(default: int, feasible: Sequence[int]) -> int:
+    """The default; if it is infeasible the next smaller feasible size, else the smallest one.
+
+    :param feasible: ascending.
+    """
+    if not feasible:
         return default
-    return max((b for b in fits if b <= default), default=fits[0])
+    return max((b for b in feasible if b <= default), default=feasible[0])
 
 
 def start_name(job: ZeusJob, start: int) -> str:
@@ -220,26 +208,23 @@ def start_name(job: ZeusJob, start: int) -> str:
     return (Why.DEFAULT if start == job.default_batch_size else Why.NEAREST).of()
 
 
-def next_exploration(
-    sizes: Sequence[int],
-    default: int,
-    explored: Mapping[tuple[int, int], tuple[int, bool]],
-    too_large: Collection[int],
-    cheapest: Callable[[Collection[int]], int],
+def _next_exploration(
+    context: _Context, explored: Mapping[tuple[int, int], tuple[int, bool]]
 ) -> tuple[int, int] | None:
     """(round, batch size) to explore next; None when both rounds are over.
 
-    :param sizes: the batch sizes to walk over, ascending.
     :param explored: (round, batch size) -> (trial number, whether it converged).
-    :param too_large: sizes that ran out of memory: the walk ends there.
-    :param cheapest: gives the cheapest of several converged batch sizes: round 2 starts there.
 
-    Round 2 walks over the sizes that converged in round 1. A failure there ends the walk, but the
-    sizes behind it stay arms: one unlucky run does not remove its neighbours (docs/policy.md,
-    trap 3).
+    Round 2 walks over the sizes that converged in round 1, from the cheapest of them. A failure
+    there ends the walk, but the sizes behind it stay arms: one unlucky run does not remove its
+    neighbours (docs/policy.md, trap 3).
     """
-    pool = list(sizes)
-    start = default
+    # out of memory ends the walk, any other infeasible size is skipped
+    skipped = context.infeasible - context.too_large
+    sizes = [b for b in context.sizes if b not in skipped]
+    pool = sizes
+    start = context.start
+    arms = context.arms
     for number in range(1, ROUNDS + 1):
         ends = {b: ok for (r, b), (_, ok) in explored.items() if r == number}
         if number > 1:
@@ -248,10 +233,11 @@ def next_exploration(
                 return None
             # the size of the round's first trial, as long as it is in question
             first = min(ends, key=lambda b: explored[number, b], default=None)
-            start = cheapest(pool)
+            # sizes without an arm come last
+            start = min(pool, key=lambda b: (arms[b].mean if b in arms else math.inf, b))
             if first is not None and first in pool:
                 start = first
-        size = _walk(pool, start, ends | dict.fromkeys(too_large, False))
+        size = _walk(pool, start, ends | dict.fromkeys(context.too_large, False))
         if size is not None:
             return number, size
     return None
@@ -272,21 +258,16 @@ def _walk(pool: Sequence[int], start: int, ends: Mapping[int, bool]) -> int | No
     return None
 
 
-def next_return(
-    belief: Belief,
-    where: Where | None,
-    sizes: Sequence[int],
-    settled: Collection[int],
-    incumbent: int,
-    doubted: Collection[int] = (),
-) -> int | None:
+def _next_return(context: _Context) -> int | None:
     """The batch size nearest to the incumbent that is due for one bounded try; None: none is.
 
-    A batch size is due if it is not ``settled`` (an arm, or infeasible) and joined the list after
-    exploration was over, was tried or pruned a whole window ago, or converged but did not run on
-    this device (``where``) within the window, or only by a run that is ``doubted``. One that ran
+    A batch size is due if it is neither an arm with its own EpochCost nor infeasible, and joined
+    the list after exploration was over, was tried or pruned a whole window ago, or converged but
+    did not run on this device within the window, or only by a run that is doubted. One that ran
     here and has no cost is not due: its figures are missing, not its runs.
     """
+    belief = context.belief
+    where = context.where
     pruned_at = max((n for n, _ in belief.explored.values()), default=0)
     tries = [(n, b) for (_, b), (n, _) in belief.explored.items()] + [
         (n, b) for n, b, _ in belief.stopped
@@ -296,7 +277,7 @@ def next_return(
     converged = belief.reached
 
     def due(b: int) -> bool:
-        if b in doubted:
+        if b in context.doubted:
             return True
         if b in converged:
             return where is not None and belief.newest_there.get((b, where), -1) < window_start
@@ -305,8 +286,7 @@ def next_return(
         joined_late = belief.listed.get(b, pruned_at + 1) > pruned_at
         return joined_late or pruned_at < window_start
 
-    others = [b for b in sizes if b not in settled]
-    waiting = [b for b in others if due(b)]
-    return min(
-        waiting, key=lambda b: (abs(sizes.index(b) - sizes.index(incumbent)), b), default=None
-    )
+    settled = context.infeasible | (context.arms.keys() & context.epoch_costs.keys())
+    waiting = [b for b in context.sizes if b not in settled and due(b)]
+    at = context.sizes.index
+    return min(waiting, key=lambda b: (abs(at(b) - at(context.incumbent)), b), default=None)

@@ -146,7 +146,7 @@ def _statuses(
     walked = set(job.batch_sizes) - belief.barred(model, job.batch_sizes)
     if job.policy == "zeus":
         # Algorithm 3 ends at a size that does not fit into memory; other sizes are passed over
-        walked |= {b for b in infeasible if belief.out_of_memory(b, model)}
+        walked |= infeasible
     near = {settled}
     if converged:
         near = in_reach(sorted(walked), converged & walked, job.policy)

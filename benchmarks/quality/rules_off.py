@@ -65,7 +65,7 @@ _PREDICTIONS = DecisionContext.predictions
 
 
 def _though_missed(context: DecisionContext) -> Predictions | None:
-    return _PREDICTIONS(context._replace(missed=frozenset()))
+    return _PREDICTIONS(context._replace(trusted=context.converged))
 
 
 def _misses_for_nothing(context: DecisionContext) -> Predictions | None:
@@ -89,7 +89,7 @@ RULES = (
     ),
     Rule("the cost of misses", "decision_context.DecisionContext.predictions", _misses_for_nothing),
     Rule("the second look", "policy._second_look", _nothing),
-    Rule("the power drawn", "decision_context.loads", _no_loads),
+    Rule("the power drawn", "epoch_cost.loads", _no_loads),
 )
 CONSTANTS = (
     Constant("knowledge_gradient.gp", "SLOPE", 0.0),

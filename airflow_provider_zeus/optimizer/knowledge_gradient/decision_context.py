@@ -10,13 +10,8 @@ import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.optimizer.arms import (
-    epoch_cost_variance,
-    epoch_costs,
-    epoch_costs_elsewhere,
-    loads,
-    profiled_epoch_costs,
-)
+from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.optimizer.arms import epoch_costs, profiled_epoch_costs
 from airflow_provider_zeus.optimizer.belief import Belief, model_of
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
     HORIZON,
@@ -24,7 +19,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
     barred_after,
     in_reach,
 )
-from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import of_next_run
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector, by_size
 from airflow_provider_zeus.optimizer.knowledge_gradient.misses import (
     MissRates,
@@ -48,6 +43,7 @@ class DecisionContext(NamedTuple):
 
     job: ZeusJob
     belief: Belief
+    device: DeviceInfo | None
     weights: Weights
     # of the Gaussian process, ascending: the job's, and those that only earlier runs had
     all_sizes: tuple[int, ...]
@@ -57,14 +53,8 @@ class DecisionContext(NamedTuple):
     # it
     in_reach: Sequence[bool]
     epoch_costs: Mapping[int, float]
-    # joules of another device rank sizes, and bound no run
-    epoch_costs_elsewhere: Mapping[int, float]
-    # of ln EpochCost, by how much the runs on this device vary
-    epoch_cost_variance: Mapping[int, float]
-    loads: Mapping[int, float]  # the draw of one size tells that of its neighbours
-    newest_runs: Mapping[int, int]  # a size that has not run for long is believed less
-    missed: frozenset[int]  # the data may have moved away from these sizes
-    misses: MissRates | None
+    trusted: frozenset[int]  # the data may have moved away from the other converged sizes
+    miss_rates: MissRates | None
     horizon: float  # an answer is worth what later runs save by it
     times: RunTimes | None
 
@@ -86,12 +76,11 @@ class DecisionContext(NamedTuple):
         feasible = frozenset(job.batch_sizes) - barred
         converged = belief.reached & feasible
         sizes = belief.gp.sizes
-        newest = belief.newest_runs
-        missed = frozenset(b for b in converged if belief.missed_lately(b) >= OUT_OF_REACH)
+        trusted = frozenset(b for b in converged if belief.missed_lately(b) < OUT_OF_REACH)
         # All that reached the target before miss it now. Without a converged size the policy begins
         # again, from the default.
-        if converged <= missed:
-            converged = missed = frozenset[int]()
+        if not trusted:
+            converged = trusted
         costs = epoch_costs(belief, device, profiles, weights)
         if times is not None and not weights.fastest:
             slowdowns = {b: max(times.slowdown(b), 1.0) for b in times.most_s}
@@ -102,20 +91,17 @@ class DecisionContext(NamedTuple):
         return cls(
             job=job,
             belief=belief,
+            device=device,
             weights=weights,
             all_sizes=sizes,
             feasible=feasible,
             converged=converged,
             in_reach=in_reach(
-                sizes, feasible, converged, frozenset(newest.keys() - belief.reached)
+                sizes, feasible, converged, frozenset(belief.newest_runs.keys() - belief.reached)
             ),
             epoch_costs=costs,
-            epoch_costs_elsewhere=epoch_costs_elsewhere(belief, device, weights),
-            epoch_cost_variance=epoch_cost_variance(belief, device, weights),
-            loads=loads(belief, device),
-            newest_runs=newest,
-            missed=missed,
-            misses=_misses(belief),
+            trusted=trusted,
+            miss_rates=_miss_rates(belief),
             horizon=horizon,
             times=times,
         )
@@ -158,20 +144,16 @@ class DecisionContext(NamedTuple):
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None if no EpochCost is known on any device."""
-        default = self.job.default_batch_size
-        costs = predicted(
-            self.all_sizes, self.epoch_costs, self.epoch_costs_elsewhere, default, self.loads
-        )
+        costs = of_next_run(self.belief, self.device, self.weights, self.epoch_costs)
         if costs is None:
             return None
-        noise = np.array([self.epoch_cost_variance.get(b, 0.0) for b in self.all_sizes])
-        may_be_incumbent = self.fast_enough(self.converged - self.missed)
+        may_be_incumbent = self.fast_enough(self.trusted)
         allowance, most_spent = self._may_spend(np.exp(costs[0]))
         return Predictions(
             gp=self.belief.gp,
             log_epoch_cost=costs[0],
-            epoch_cost_variance=costs[1] + noise,
-            unmeasured=costs[1] > 0,
+            epoch_cost_variance=costs[1],
+            unmeasured=np.array([b not in self.epoch_costs for b in self.all_sizes]),
             barred=barred_after(self.all_sizes, self.feasible, self.converged),
             trusted=[b in may_be_incumbent for b in self.all_sizes],
             success=self.success(),
@@ -190,10 +172,14 @@ class DecisionContext(NamedTuple):
         :param epoch_costs: EpochCost [J] of all sizes.
         """
         total, _, spent = self.totals(epoch_costs)
-        default = self.all_sizes.index(self.job.default_batch_size)
-        next_run = float(epoch_costs[default]) * math.exp(float(self.belief.gp.mean[default]))
+        next_run = self.default_run(epoch_costs)
         allowance = next_run + total - spent
         return allowance, allowance + MOST_LOST * next_run + LOST_SHARE * total
+
+    def default_run(self, epoch_costs: Vector) -> float:
+        """Median cost [J] of a run of the default."""
+        default = self.all_sizes.index(self.job.default_batch_size)
+        return float(epoch_costs[default]) * math.exp(float(self.belief.gp.mean[default]))
 
     def totals(self, epoch_costs: Vector) -> tuple[float, float, float]:
         """Cost [J] of always the default so far, the estimated part of it, and the cost spent.
@@ -211,10 +197,10 @@ class DecisionContext(NamedTuple):
         """Probability that a complete run of each size reaches its target."""
         reached = self.belief.reached
         success = {b: 1.0 if b in reached else 1.0 - P_FAIL for b in self.all_sizes}
-        if self.misses is not None:
-            in_reach = 1.0 - self.misses.slices
+        if self.miss_rates is not None:
+            in_reach = 1.0 - self.miss_rates.slices
             success = {b: in_reach * rate for b, rate in success.items()}
-            for b, own in self.misses.own.items():
+            for b, own in self.miss_rates.own.items():
                 success[b] = in_reach * (1.0 - own)
         return np.array(list(success.values()))
 
@@ -224,12 +210,12 @@ class DecisionContext(NamedTuple):
         Eq. KG-26 of docs/knowledge-gradient.md.
         """
         log_factor = np.zeros(len(self.all_sizes))
-        if self.misses is None:
+        if self.miss_rates is None:
             return log_factor
         missed = {b for _, b, _ in self.belief.misses}
         for i, b in enumerate(self.all_sizes):
-            if b in missed and b in self.misses.own:
-                own = min(self.misses.own[b], 1.0 - 1e-6)
+            if b in missed and b in self.miss_rates.own:
+                own = min(self.miss_rates.own[b], 1.0 - 1e-6)
                 epochs_of_miss = self.belief.max_epochs / math.exp(self.belief.gp.mean[i])
                 log_factor[i] = math.log1p(own / (1.0 - own) * max(epochs_of_miss, 1.0))
         return log_factor
@@ -242,13 +228,10 @@ class DecisionContext(NamedTuple):
 
     def start_size(self) -> int:
         """The default batch size; if it does not fit, the nearest that does."""
-        sizes = sorted(self.job.batch_sizes)
-        return start_at(
-            self.job.default_batch_size, sizes, [b for b in sizes if b not in self.feasible]
-        )
+        return start_at(self.job.default_batch_size, sorted(self.feasible))
 
 
-def _misses(belief: Belief) -> MissRates | None:
+def _miss_rates(belief: Belief) -> MissRates | None:
     """How often runs miss their target since the last change of the data; None if none ever did."""
     if not belief.misses:
         return None

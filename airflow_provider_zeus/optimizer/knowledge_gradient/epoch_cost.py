@@ -23,6 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.optimizer.arms import epoch_costs_elsewhere, loads, run_variance
+from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 
 # r as a share of the default batch size where no power is known; sd of log r
@@ -42,6 +46,26 @@ LEVEL_SD = 3.0  # what a job draws is not known before it ran
 
 # values of log r, in standard deviations around its expected value
 _R_GRID = np.linspace(-4.0, 4.0, 33)
+
+
+def of_next_run(
+    belief: Belief, device: DeviceInfo | None, weights: Weights, own: Mapping[int, float]
+) -> tuple[Vector, Vector] | None:
+    """(log EpochCost of the next run, its variance) of each size the job ever had.
+
+    None if no device has measured one. Eq. KG-21 of docs/knowledge-gradient.md.
+
+    :param own: EpochCost [J] measured on this device, by batch size.
+    """
+    sizes = belief.gp.sizes
+    default = belief.job.default_batch_size
+    elsewhere = epoch_costs_elsewhere(belief, device, weights)
+    costs = predicted(sizes, own, elsewhere, default, loads(belief, device))
+    if costs is None:
+        return None
+    log_cost, variance = costs
+    of_runs, runs = run_variance(belief, device, weights)
+    return log_cost, variance + np.array([of_runs / runs.get(b, math.inf) for b in sizes])
 
 
 def predicted(

@@ -23,7 +23,6 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import (
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     UNCHANGED,
     State,
-    after_change,
     initial,
     last_change,
     mixed,
@@ -43,7 +42,6 @@ START_WALK_SD = 0.2  # an earlier model helps more or less as the data move
 class Account(NamedTuple):
     """Epochs that were trained, and those that the default would have needed on the same slices."""
 
-    slices: int = 0
     trained: Mapping[int, float] = {}
     # of the default: on slices on which it ran, and before the last change of the data
     default_epochs: float = 0.0
@@ -78,7 +76,7 @@ class Account(NamedTuple):
                 others[run.batch_size] = others.get(run.batch_size, 0.0) + run.epochs
             else:
                 default_epochs += run.epochs
-        return Account(self.slices + len(kept), trained, default_epochs, others)
+        return Account(trained, default_epochs, others)
 
     def default_total(self, sizes: Sequence[int], mean: Vector, default: int) -> float:
         """Epochs of the default on all slices. Eq. KG-15 of docs/knowledge-gradient.md.
@@ -167,9 +165,9 @@ class EpochsModel:
             mean = np.full(len(sizes), level[0])
             level_sd = level[1]
         first = initial(mean, level_sd**2 + self._shape)
-        self._wander = np.array(WANDER_SD**2)
+        self._wander = WANDER_SD**2
         if self._of_start:
-            self._wander = np.array(START_WALK_SD**2)
+            self._wander = START_WALK_SD**2
             first = first._replace(noise=first.noise * START_NOISE)
         start = Folded(0, first, Account())
         end = max(len(slices) - 1, 0)  # a further run may join the newest slice
@@ -193,15 +191,13 @@ class EpochsModel:
     def _with_slice(self, folded: Folded, i: int) -> Folded:
         """The result after one more slice. Eq. KG-5 of docs/knowledge-gradient.md."""
         item = self._slices[i]
-        state = folded.state
+        state = folded.state._replace(cov=folded.state.cov + self._wander)
         stretches = folded.stretches
-        state = after_change(state, self._wander)
         # a size that runs for the first time may be better or worse by itself
         ran_before = any(run.batch_size in folded.reached for run in item.runs)
         if ran_before and not self._of_start:
             curve = folded.believed_state.curve
-            account = self._account(folded)
-            begun = Stretch(i, curve, account, folded.stretch.changes)
+            begun = Stretch(i, curve, self._account(folded), folded.stretch.changes)
             stretches = (*stretches, begun)
             state = with_change(state, self._shape, folded.believed, i)
         out_of_reach = folded.out_of_reach
@@ -292,14 +288,10 @@ class EpochsModel:
     def gp(self) -> GaussianProcess:
         """Posterior of a run on the next slice."""
         mean, cov, noise = self._mixed
-        default = self._index[self._default]
-        variance = cov.diagonal()
-        difference = variance + variance[default] - 2.0 * cov[default]
         return GaussianProcess(
             sizes=self.sizes,
             mean=mean,
             cov=cov,
-            run_variance=variance + noise,
-            difference_sd=np.sqrt(np.maximum(difference, 0.0)),
+            run_variance=cov.diagonal() + noise,
             noise=noise,
         )

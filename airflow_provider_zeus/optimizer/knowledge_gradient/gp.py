@@ -42,7 +42,6 @@ class GaussianProcess(NamedTuple):
     mean: Vector
     cov: Vector
     run_variance: Vector  # a run differs from its mean
-    difference_sd: Vector  # a difference to the default is better known than either
     noise: float
 
 

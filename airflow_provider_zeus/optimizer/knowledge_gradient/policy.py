@@ -54,7 +54,7 @@ def with_drift(belief: Belief, attempts: Attempts) -> Attempts:
         if first_shown == last_shown:
             shown_by = f"run {last_shown}"
         drift = Why.DRIFT.of(since=belief.run_of(change.since), shown_by=shown_by, factor=factor)
-        first = replace(first, why=f"{first.why} {drift}")
+        first = first.saying(drift)
     return first, *after
 
 
@@ -121,7 +121,7 @@ def _before_convergence(context: DecisionContext, obstacle: str | None) -> Plann
         why = Why.COMES_FIRST.of(b=b, which=start_name(context.job, b))
     else:
         reached = context.belief.reached
-        here = context.belief.reached & context.feasible
+        here = reached & context.feasible
         none = Why.ALL_MISS_OR_BARRED if here < reached else Why.ALL_MISS
         if not here:
             none = Why.NONE_HERE if reached else Why.NONE_REACHED
@@ -134,31 +134,21 @@ def _exploratory(
 ) -> PlannedAttempt:
     """An attempt whose net value exceeds the incumbent's. ``incumbent``: its index."""
     belief = context.belief
-    b = context.all_sizes[choice.index]
-    phase = Phase.EXPLORE
+    sizes = context.all_sizes
+    b = sizes[choice.index]
     source = PREDICTED
     runs = sum(n >= belief.era and size == b for n, size, _ in belief.converged)
     if runs:
-        phase = Phase.SAMPLE
         source = f"from {counted(runs, 'run')}"
-    return try_of(
-        context,
-        predictions,
-        choice,
-        attempt=PlannedAttempt(batch_size=b, phase=phase, why=""),
-        incumbent=incumbent,
-        names=context.all_sizes,
-        source=source,
-    )
+    return try_of(context, predictions, choice, incumbent, names=sizes, source=source)
 
 
 def try_of(
     context: DecisionContext,
     predictions: Predictions,
     choice: Choice,
-    *,
-    attempt: PlannedAttempt,
     incumbent: int,
+    *,
     names: Sequence[object],
     source: str,
 ) -> PlannedAttempt:
@@ -168,6 +158,10 @@ def try_of(
     :param names: of the candidates.
     :param source: of the candidate's cost.
     """
+    b = predictions.gp.sizes[choice.index]
+    phase = Phase.SAMPLE
+    if source == PREDICTED:
+        phase = Phase.EXPLORE
     text = context.weights.text
     cost = np.exp(predictions.log_cost).tolist()
     runs = counted(int(context.horizon), "run")
@@ -184,9 +178,10 @@ def try_of(
         later=later,
     )
     dearest = None
-    if attempt.batch_size not in context.epoch_costs:
+    if b not in context.epoch_costs:
         dearest = dearest_epoch(predictions, incumbent, choice.index)
-    return bounded(context, replace(attempt, why=why), choice.give_up_at, dearest)
+    attempt = PlannedAttempt(batch_size=b, phase=phase, why=why)
+    return bounded(context, attempt, choice.give_up_at, dearest)
 
 
 def _audit(
@@ -204,11 +199,15 @@ def _audit(
     if context.times is not None and context.times.slowdown(default) < 1:
         return None
     cost = np.exp(predictions.log_cost)
-    excess = float(cost[context.all_sizes.index(default)] - cost[incumbent])
+    own = context.all_sizes.index(default)
+    excess = float(cost[own] - cost[incumbent])
     total, estimated, spent = context.totals(np.exp(predictions.log_epoch_cost))
     covered = (belief.audits[0] + 1) * excess <= context.job.audit * spent
-    undecided = Z * float(belief.gp.difference_sd[incumbent]) * estimated > abs(total - spent)
-    stale = context.newest_runs[default] < belief.era  # believed alone, and perhaps wrong
+    cov = belief.gp.cov
+    variance = cov[incumbent, incumbent] + cov[own, own] - 2.0 * cov[own, incumbent]
+    sd = math.sqrt(max(variance, 0.0))  # of c(incumbent) - c(default)
+    undecided = Z * sd * estimated > abs(total - spent)
+    stale = belief.newest_runs[default] < belief.era  # believed alone, and perhaps wrong
     if not (undecided or stale):
         return None
     if excess <= 0 or not covered:

@@ -19,18 +19,10 @@ import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import Z_SURE, InTime
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, DeviceInfo, PlannedAttempt, ProfileSample
-from airflow_provider_zeus.optimizer.arms import (
-    epoch_cost_variance,
-    epoch_costs,
-    epoch_costs_elsewhere,
-    loads,
-    pace,
-    profiled_epoch_costs,
-)
+from airflow_provider_zeus.optimizer.arms import epoch_costs, pace, profiled_epoch_costs
 from airflow_provider_zeus.optimizer.belief import Belief
-from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
+from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import of_next_run
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import by_size
 from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.units import time_text
@@ -51,7 +43,6 @@ class RunTimes(NamedTuple):
     @classmethod
     def of(
         cls,
-        job: ZeusJob,
         belief: Belief,
         device: DeviceInfo | None,
         profiles: Sequence[ProfileSample],
@@ -64,15 +55,10 @@ class RunTimes(NamedTuple):
         here = epoch_costs(belief, device, profiles, _TIME) | profiled_epoch_costs(
             belief, device, profiles, _TIME, {}
         )
-        elsewhere = epoch_costs_elsewhere(belief, device, _TIME)
-        epoch_times = predicted(
-            sizes, here, elsewhere, job.default_batch_size, loads(belief, device)
-        )
+        epoch_times = of_next_run(belief, device, _TIME, here)
         if epoch_times is None:
             return None
         log_epoch_s, variance = epoch_times
-        noise = epoch_cost_variance(belief, device, _TIME)
-        variance = variance + np.array([noise.get(b, 0.0) for b in sizes])
         log_s = log_epoch_s + belief.gp.mean
         first_epoch_s = np.exp(log_epoch_s + Z_SURE * np.sqrt(variance))
         most_s = np.exp(log_s + Z_SURE * np.sqrt(belief.gp.run_variance + variance))
@@ -130,17 +116,15 @@ def in_time(decision: Decision, times: RunTimes | None, finish_by_s: float) -> D
     :param times: None if the time of a run is unknown.
     """
     last = decision.attempts[-1].batch_size
-    *tries, model = (_timed(attempt, last, times, finish_by_s) for attempt in decision.attempts)
-    stand_in = decision.stand_in and _timed(decision.stand_in, last, times, finish_by_s)
-    reliefs = tuple(_timed(attempt, last, times, finish_by_s) for attempt in decision.reliefs)
+    decision = decision.each(lambda attempt: _timed(attempt, last, times, finish_by_s))
+    *tries, model = decision.attempts
     timing = model.in_time
     sentence = Why.TIME_UNKNOWN.of()
     if times is not None and timing and timing.time_95_s is not None:
         most = time_text(timing.time_95_s)
         remaining = time_text(max(times.room_s, 0.0))
         sentence = (Why.LATE if timing.hurry else Why.IN_TIME).of(most=most, left=remaining)
-    model = replace(model, why=f"{model.why} {sentence}".strip())
-    return replace(decision, attempts=(*tries, model), stand_in=stand_in, reliefs=reliefs)
+    return replace(decision, attempts=(*tries, model.saying(sentence)))
 
 
 def _timed(

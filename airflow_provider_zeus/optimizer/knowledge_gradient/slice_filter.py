@@ -30,8 +30,6 @@ KEPT = 12  # each one more makes a decision slower, and a change shows within so
 DROPPED_BELOW = -12.0
 UNCHANGED = -1
 
-Mixed = tuple[Vector, Vector, float]
-
 
 class State(NamedTuple):
     """Mean and covariance of c, and the log weight, for each hypothesis that still counts.
@@ -77,14 +75,6 @@ def initial(mean: Vector, cov: Vector) -> State:
     return State(np.tile(mean, (n, 1)), np.tile(cov, (n, 1, 1)), np.zeros(n), noise, since)
 
 
-def after_change(state: State, doubt: Vector) -> State:
-    """The state after a lasting change of the data.
-
-    :param doubt: covariance of its effect on the curve (size, size).
-    """
-    return state._replace(cov=state.cov + doubt)
-
-
 def with_change(state: State, shape: Vector, parent: int, i: int) -> State:
     """The state before slice i, with the hypothesis that the data have changed before it.
 
@@ -96,8 +86,9 @@ def with_change(state: State, shape: Vector, parent: int, i: int) -> State:
     from_parent = state.since == parent
     log_weight = state.log_weight + np.where(from_parent, math.log(1.0 - HAZARD), 0.0)
     doubt = JUMP**2 + 4.0 * shape  # of the shape twice what was in doubt at the start, as an sd
-    changed = after_change(those(state, from_parent), doubt)
+    changed = those(state, from_parent)
     changed = changed._replace(
+        cov=changed.cov + doubt,
         log_weight=changed.log_weight + math.log(HAZARD),
         since=np.full(len(changed.since), float(i)),
     )
@@ -243,13 +234,13 @@ def observe_slice(
     )
 
 
-def mixed(state: State) -> Mixed:
-    """Mean and covariance of c, and noise variance, over all hypotheses.
+def mixed(state: State) -> tuple[Vector, Vector, float]:
+    """Mean (size,) and covariance of c, and noise variance, over all hypotheses.
 
     Eq. KG-14 of docs/knowledge-gradient.md.
     """
     weight = state.weight
-    mean = weight @ state.mean
+    mean = state.curve
     off = state.mean - mean
     within = (weight @ state.cov.reshape(len(weight), -1)).reshape(state.cov.shape[1:])
     between = (weight[:, None] * off).T @ off

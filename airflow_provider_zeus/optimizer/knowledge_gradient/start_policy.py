@@ -106,21 +106,18 @@ def recommend(situation: Situation, only: int | None = None) -> Attempts:
             ok and b == only
             for ok, (b, _) in zip(candidates.predictions.trusted, candidates.pairs, strict=True)
         ]
-        candidates = candidates._replace(
-            predictions=candidates.predictions._replace(trusted=trusted)
-        )
-        start = (
-            candidates.pairs[candidates.predictions.incumbent()][1] if any(trusted) else Start.COLD
-        )
+        start = Start.COLD
+        if any(trusted):
+            predictions = candidates.predictions._replace(trusted=trusted)
+            start = candidates.pairs[predictions.incumbent()][1]
         return (PlannedAttempt(batch_size=only, phase=Phase.PINNED, why="", start=start),)
     first, *after = _attempts(context, candidates, obstacle, lineage)
-    first = replace(first, why=f"{first.why} {why_cold}".strip())
-    return with_drift(belief, (first, *after))
+    return with_drift(belief, (first.saying(why_cold), *after))
 
 
 def _cold(attempts: Attempts, why: str) -> Attempts:
     first, *after = (replace(attempt, start=Start.COLD) for attempt in attempts)
-    return replace(first, why=f"{first.why} {why}".strip()), *after
+    return first.saying(why), *after
 
 
 def _before_any(
@@ -129,7 +126,12 @@ def _before_any(
     """The attempt before any run reached its target: a new start comes before another size."""
     untried = [model.start for model in models if not model.runs]
     b = context.start_size()
-    if obstacle is None and untried and b in context.newest_runs and not context.belief.newest[1]:
+    if (
+        obstacle is None
+        and untried
+        and b in context.belief.newest_runs
+        and not context.belief.newest[1]
+    ):
         why = Why.START_BEFORE_SIZE.of(b=b, start=untried[0])
         return (PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why=why, start=untried[0]),)
     return _cold(attempts_of_sizes(context, obstacle), why_cold)
@@ -222,21 +224,12 @@ def _tried(
 ) -> PlannedAttempt:
     """An attempt whose net value exceeds the incumbent's."""
     predictions = candidates.predictions
-    b, start = candidates.pairs[choice.index]
-    phase = Phase.EXPLORE
     source = PREDICTED
     if predictions.trusted[choice.index]:
-        phase = Phase.SAMPLE
         source = "from its runs"
-    return try_of(
-        context,
-        predictions,
-        choice,
-        attempt=PlannedAttempt(batch_size=b, phase=phase, why="", start=start),
-        incumbent=incumbent,
-        names=[_name(pair) for pair in candidates.pairs],
-        source=source,
-    )
+    names = list(map(_name, candidates.pairs))
+    attempt = try_of(context, predictions, choice, incumbent, names=names, source=source)
+    return replace(attempt, start=candidates.pairs[choice.index][1])
 
 
 def _name(pair: Pair) -> str:
@@ -257,7 +250,7 @@ def _model(belief: Belief, start: Start, lineage: Lineage) -> StartModel:
     if len(alike) > 1:
         runs = alike
     level = LEVEL
-    if belief.converged or belief.stopped:
+    if belief.newest_runs:
         level += float(gp.mean[gp.sizes.index(default)])
     model = EpochsModel(
         gp.sizes,
@@ -302,8 +295,6 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
     k = 1 + len(models)
     blocks = [base.gp, *(model.gp for model in models)]
     cov = np.zeros((k * n, k * n))
-    for i, block in enumerate(blocks):
-        cov[i * n : (i + 1) * n, i * n : (i + 1) * n] = block.cov
     reached = [context.converged, *(model.reached & context.feasible for model in models)]
     factors = np.full((k * n, k * n), np.inf)
     near = list(context.in_reach)
@@ -313,6 +304,7 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
         near = [b == context.start_size() for b in sizes]
     for i, proven in enumerate(reached):
         own = slice(i * n, (i + 1) * n)
+        cov[own, own] = blocks[i].cov
         factors[own] = np.where([[b in proven] for b in sizes], 0.0, np.inf)
         factors[own, own] = barred_after(sizes, context.feasible, proven)
         if i:
@@ -329,7 +321,6 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
         means,
         cov,
         np.concatenate([block.run_variance for block in blocks]),
-        np.tile(base.gp.difference_sd, k),
         base.gp.noise,
     )
     allowance = _allowance(context, base, models)
@@ -380,11 +371,10 @@ def _allowance(context: DecisionContext, base: Predictions, models: Sequence[Sta
     That of sizes alone, with the savings and the costs of the other starts.
     """
     belief = context.belief
-    default = context.all_sizes.index(context.job.default_batch_size)
-    costs = by_size(context.all_sizes, np.exp(base.log_epoch_cost))
-    next_run = costs[context.job.default_batch_size] * math.exp(float(belief.gp.mean[default]))
+    epoch_costs = np.exp(base.log_epoch_cost)
+    costs = by_size(context.all_sizes, epoch_costs)
     runs = [run for run in belief.starts if run.start != Start.COLD]
     spent = math.fsum(run.epochs * costs.get(run.batch_size, 0.0) for run in runs)
     kept = sum(run.run.ended(belief.max_epochs) for run in runs)
-    allowance: float = base.allowance + kept * next_run - spent
+    allowance: float = base.allowance + kept * context.default_run(epoch_costs) - spent
     return allowance

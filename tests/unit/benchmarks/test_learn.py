@@ -28,7 +28,7 @@ def test_each_timed_decision_learns_the_epochs_again(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(learn, "CHOICES", 5)
     caches: list[int] = []
 
-    def counted(*arguments: Any) -> slice_filter.Mixed:
+    def counted(*arguments: Any) -> Any:
         caches.append(gp.prior.cache_info().currsize)
         return slice_filter.mixed(*arguments)
 

@@ -47,10 +47,12 @@ class Hangs:
 
     def __init__(self, store: Store) -> None:
         self.store, self.over = store, threading.Event()
+        self.asked = threading.Event()
         self.lost = False
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
+            self.asked.set()
             self.over.wait()
             value = getattr(self.store, name)(*args, **options)
             if self.lost:
@@ -375,7 +377,8 @@ def test_it_counts_once_where_the_end_is_told_by_the_next_run(
 ) -> None:
     port = DictPort()
     reporter = reporter_of(hangs, first, tmp_path, port, left_s=0.4)
-    reporter(beat(first, 1))  # under way when the end is remembered
+    reporter(beat(first, 1))
+    assert hangs.asked.wait(60), "it is under way when the end is remembered"
     reporter(end(first))
     assert len(port.data) == 1
     # the beat is stored, the end is not

@@ -12,9 +12,9 @@ from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, State
 from airflow_provider_zeus.optimizer.arms import (
     RELATIVE_SD,
     arms_of,
-    epoch_cost_variance,
     epoch_costs,
     mean_epochs,
+    run_variance,
 )
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from tests.strategies import A40, V100
@@ -54,10 +54,6 @@ def test_equal_costs_are_no_point_mass(epochs: float) -> None:
     assert arm.sd == pytest.approx(RELATIVE_SD * arm.mean / 3**0.5)
 
 
-def test_without_a_converged_run_the_mean_is_unknown() -> None:
-    assert mean_epochs([], [30.0]) is None
-
-
 @pytest.mark.parametrize(
     ("converged", "stopped", "mean"),
     [
@@ -72,7 +68,6 @@ def test_a_stopped_run_counts_where_it_raises_the_mean(
     converged: list[float], stopped: list[float], mean: float
 ) -> None:
     found = mean_epochs(converged, stopped)
-    assert found is not None
     assert found[0] == pytest.approx(mean)
     assert mean_epochs(converged, stopped[::-1]) == found
 
@@ -151,12 +146,13 @@ def test_where_no_samples_are_counted_nothing_is_added() -> None:
 def test_the_variance_of_epoch_cost_is_pooled_over_the_sizes() -> None:
     world = world_of((32, 10.0), (64, 8.0))
     weights = Weights.of(JOB, V100)
-    assert epoch_cost_variance(world.belief, V100, weights) == {32: 0.0, 64: 0.0}
+    assert run_variance(world.belief, V100, weights) == (0.0, {32: 1, 64: 1})
     world.epoch_s = {32: 10.0 * math.exp(0.2)}
     world.add(32)
-    known = epoch_cost_variance(world.belief, V100, weights)
-    assert known == {32: pytest.approx(0.02 / 2), 64: pytest.approx(0.02)}
-    assert epoch_cost_variance(world.belief, A40, weights) == {}
+    variance, runs = run_variance(world.belief, V100, weights)
+    assert variance == pytest.approx(0.02)
+    assert runs == {32: 2, 64: 1}
+    assert run_variance(world.belief, A40, weights) == (0.0, {})
 
 
 def test_a_profile_gives_the_epoch_cost_of_a_size_that_never_ended_by_itself() -> None:

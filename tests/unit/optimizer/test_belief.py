@@ -22,7 +22,7 @@ def test_before_any_trial_nothing_is_known() -> None:
     assert belief == Belief(job=JOB)
     assert belief.last_device() is None
     assert belief.struck == frozenset()
-    assert not belief.out_of_memory(32, "V100")
+    assert 32 not in belief.infeasible("V100")
 
 
 def test_a_running_trial_teaches_nothing() -> None:

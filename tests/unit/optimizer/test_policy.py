@@ -147,8 +147,8 @@ def test_out_of_memory_rules_a_size_out_at_once_and_on_that_model_only() -> None
     world = World(JOB, NEEDS)
     world.run()
     world.died(16, State.FAILED, round_=1, device_model="V100", out_of_memory=True)
-    assert world.belief.out_of_memory(16, "V100")
-    assert not world.belief.out_of_memory(16, "A40")
+    assert 16 in world.belief.infeasible("V100")
+    assert 16 not in world.belief.infeasible("A40")
     assert 16 not in world.runs(10)
 
 

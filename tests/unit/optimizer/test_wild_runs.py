@@ -13,10 +13,10 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.trial import PlannedAttempt, ProfileSample, State
 from airflow_provider_zeus.optimizer.arms import (
     doubted,
-    epoch_cost_variance,
     epoch_costs,
     loads,
     pace,
+    run_variance,
 )
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, choose, learn, prior
 from tests.strategies import V100
@@ -176,9 +176,8 @@ def test_a_wild_run_adds_nothing_to_the_spread_the_load_or_the_pace() -> None:
     world.epoch_s = {**EPOCH_S, BEST: 1000 * EPOCH_S[BEST]}
     world.power_w = 40.0
     world.add(BEST, power_limit_w=250.0)
-    assert epoch_cost_variance(world.belief, V100, Weights.of(world.job, V100)) == {
-        BEST: pytest.approx(0.0)
-    }
+    variance, _ = run_variance(world.belief, V100, Weights.of(world.job, V100))
+    assert variance == pytest.approx(0.0)
     assert loads(world.belief, V100) == usual_w
     assert pace(world.belief, V100, profile) == pytest.approx(1.0)
 

@@ -79,7 +79,7 @@ def test_with_time_enough_the_deadline_changes_no_batch_size() -> None:
 def test_the_cheapest_that_ends_in_time_with_95_percent_runs() -> None:
     made = world()
     assert model_of(made.decide(seed=1)) == 32
-    times = RunTimes.of(made.job, made.belief, made.device, (), 0.0)
+    times = RunTimes.of(made.belief, made.device, (), 0.0)
     assert times is not None
     assert min(times.most_s, key=lambda b: times.most_s[b]) == 64
     room_s = (times.most_s[64] + times.most_s[32]) / 2
@@ -123,7 +123,7 @@ def test_a_try_leaves_room_for_the_incumbent_or_ends_in_time_itself() -> None:
         made.add(32)
     free = made.decide(seed=1)
     assert [a.batch_size for a in free.attempts] == [64, 32]
-    times = RunTimes.of(made.job, made.belief, made.device, (), 0.0)
+    times = RunTimes.of(made.belief, made.device, (), 0.0)
     assert times is not None
     roomy = made.decide(seed=1, finish_by_s=NOW_S + 3 * times.most_s[32], now_s=NOW_S)
     assert [a.batch_size for a in roomy.attempts] == [64, 32]
@@ -142,7 +142,7 @@ def test_a_machine_that_is_slower_than_its_profile_is_known_by_its_runs() -> Non
     for _ in range(16):
         for b in EPOCHS:
             made.add(b, power_limit_w=150.0)  # at which training takes 1.2 times as long
-    profiled = RunTimes.of(made.job, made.belief, made.device, PROFILES, 1e6)
+    profiled = RunTimes.of(made.belief, made.device, PROFILES, 1e6)
     assert profiled is not None
     assert profiled.pace == pytest.approx(1.3, rel=1e-3)
     assert profiled.median_s[64] == pytest.approx(1.3 * EPOCHS[64] * EPOCH_S[64], rel=0.05)
