@@ -16,7 +16,7 @@ from airflow_provider_zeus.errors import StoreError, ZeusError
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.factory import open_device
-from airflow_provider_zeus.signals.prices import in_force
+from airflow_provider_zeus.signals.prices import in_force, of_airflow
 from airflow_provider_zeus.store.base import UPGRADE, trial_label
 from airflow_provider_zeus.store.open import (
     DEFAULT_CONN_ID,
@@ -243,7 +243,7 @@ def pending(state_dir: Path) -> Finding:
 def named_tasks(text: str | None) -> Finding:
     """The tasks that ``[zeus] measure`` names, or a text in its place. Raises StoreError."""
     if text is None:
-        text = measure_option()
+        text = of_airflow("measure")
     patterns = TaskPatterns.parse(text)
     if not patterns.included:
         return checks_measure.of_patterns(patterns, (), in_variables=False)
@@ -254,15 +254,8 @@ def named_tasks(text: str | None) -> Finding:
 
 def refused() -> Finding:
     """Which DAGs Airflow refuses while ``[zeus] measure`` is set."""
-    is_set = bool(TaskPatterns.parse(measure_option()).included)
+    is_set = bool(TaskPatterns.parse(of_airflow("measure")).included)
     return checks_measure.of_refused(checks_measure.known_dags(), is_set=is_set)
-
-
-def measure_option() -> str:
-    """``[zeus] measure`` as it is set."""
-    from airflow.sdk import conf
-
-    return conf.get("zeus", "measure", fallback="") or ""
 
 
 def factors() -> Finding:

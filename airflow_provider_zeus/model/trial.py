@@ -405,11 +405,21 @@ class Observation:
         return self.reasons.get(BATCH_SIZE)
 
     @property
+    def devices(self) -> int:
+        """How many devices trained; one if that is not known."""
+        return self.device_count or 1
+
+    @property
+    def excess(self) -> tuple[float, float]:
+        """Energy [J] and time [s] of profiling beyond training's; 0 if nothing was profiled."""
+        return self.excess_j or 0.0, self.excess_s or 0.0
+
+    @property
     def where(self) -> Where | None:
         """Device of the figures; None if it is not known."""
         if self.device_model is None:
             return None
-        return self.device_model, self.device_count or 1, self.energy_source
+        return self.device_model, self.devices, self.energy_source
 
     @property
     def device(self) -> DeviceInfo | None:
@@ -418,7 +428,7 @@ class Observation:
             return None
         return DeviceInfo(
             model=self.device_model,
-            count=self.device_count or 1,
+            count=self.devices,
             max_power_w=self.max_power_w,
             energy_source=self.energy_source,
         )
@@ -437,12 +447,12 @@ class Observation:
         """Time of all devices while it waited for batches [s]: at most that of the attempt."""
         if self.data_wait_s is None or not self.time_s:
             return None
-        return min(self.data_wait_s, self.time_s) * (self.device_count or 1)
+        return min(self.data_wait_s, self.time_s) * self.devices
 
     @property
     def spent(self) -> tuple[float | None, float]:
         """Energy [J] and time of all devices [s]; a time that is not known yet counts as 0."""
-        return self.energy_j, (self.time_s or 0.0) * (self.device_count or 1)
+        return self.energy_j, (self.time_s or 0.0) * self.devices
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""

@@ -378,7 +378,7 @@ def at_full_power(o: Observation, profiled: LimitProfiles, b: int) -> Observatio
         return profiled.recosted(b, o, full_w)
     if o.max_power_w is None:
         return None
-    highest_w = o.max_power_w / (o.device_count or 1)
+    highest_w = o.max_power_w / o.devices
     if o.power_limit_w < highest_w - SAME_W:
         return None
     return o

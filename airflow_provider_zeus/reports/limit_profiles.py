@@ -182,7 +182,8 @@ class LimitSaving:
         off = rng.permutation(normal / normal[round(0.95 * (count - 1))])
 
         def around(saved: Estimate) -> Vector:
-            half = ((saved.high or 0.0) - (saved.low or 0.0)) / 2
+            low, high = saved.ends
+            half = (high - low) / 2
             drawn: Vector = (saved.value or 0.0) + half * off
             return drawn
 
@@ -194,7 +195,8 @@ class LimitSaving:
         energy = self.energy_j
         if energy.low == energy.high or energy.value is None:
             return ""
-        ends = f"{SURE}: {energy_text(energy.low or 0.0)} to {energy_text(energy.high or 0.0)}"
+        low, high = map(energy_text, energy.ends)
+        ends = f"{SURE}: {low} to {high}"
         return f"energy saved by the power limit {energy_text(energy.value)} ({ends})"
 
 
@@ -226,8 +228,9 @@ def limit_saving(
             doubt = Z * ratio_sd(most, used)
         full_j = o.samples * (most.energy_j / most.samples)
         full_s = o.samples * (most.time_s / most.samples)
-        saved_j = full_j - o.samples * (used.energy_j / used.samples) - (o.excess_j or 0.0)
-        saved_s = full_s - o.samples * (used.time_s / used.samples) - (o.excess_s or 0.0)
+        excess_j, excess_s = o.excess
+        saved_j = full_j - o.samples * (used.energy_j / used.samples) - excess_j
+        saved_s = full_s - o.samples * (used.time_s / used.samples) - excess_s
         energy.append(_LimitPart(full_j, saved_j, full_j * doubt))
         time.append(_LimitPart(full_s, saved_s, full_s * doubt))
     if not energy:

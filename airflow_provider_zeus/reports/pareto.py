@@ -123,7 +123,8 @@ def _to_target(o: Observation) -> _ToTarget | None:
     """TTA and ETA of a run without the excess of profiling; None if one is not known."""
     if o.time_s is None or o.energy_j is None:
         return None
-    costs = _ToTarget(o.time_s - (o.excess_s or 0.0), o.energy_j - (o.excess_j or 0.0))
+    excess_j, excess_s = o.excess
+    costs = _ToTarget(o.time_s - excess_s, o.energy_j - excess_j)
     if min(costs) <= 0:
         return None
     return costs

@@ -57,7 +57,7 @@ class _Span:
         """The limit of one GPU, times their number."""
         if limit_w is None:
             return None
-        return limit_w * (self.trial.observation.device_count or 1)
+        return limit_w * self.trial.observation.devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class _GpuEnergy:
     @property
     def has_several(self) -> bool:
         """Whether it used several GPUs."""
-        return (self.trial.observation.device_count or 1) > 1
+        return self.trial.observation.devices > 1
 
     @property
     def source(self) -> str | None:

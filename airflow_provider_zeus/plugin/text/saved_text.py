@@ -84,8 +84,7 @@ class Outcome:
         cls, value: float, estimate: Estimate, text: AmountText, baseline: float | None = None
     ) -> Outcome:
         """``value``: that of the estimate, which is known and has an interval."""
-        low = estimate.low or 0.0
-        high = estimate.high or 0.0
+        low, high = estimate.ends
         verb = "saved" if value >= 0 else "lost"
         kind = verb
         # An interval with both signs is no verdict, however far its middle is from 0.

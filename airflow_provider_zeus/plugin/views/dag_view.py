@@ -400,8 +400,7 @@ def _cell(saved: Estimate, shown: ShownSaving) -> str:
     if saved.value == saved.low == saved.high == 0:
         return "0"
     outcome = Outcome.of(saved.value, saved, text)
-    lower = text(abs(saved.low or 0.0))
-    upper = text(abs(saved.high or 0.0))
+    lower, upper = (text(abs(end)) for end in saved.ends)
     if not outcome.is_clear:
         return f"not clear yet: {lower} lost to {upper} saved"
     amount = f"{outcome.verb} {outcome.amount}"

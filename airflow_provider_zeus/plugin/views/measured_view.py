@@ -150,7 +150,7 @@ class MeasuredLog:
         if limit_w is None or not self.job.tries_limits:
             return ""
         # The limit is of one GPU, the maximum of all of them together.
-        full_w = (self.newest.max_power_w or math.inf) / (self.newest.device_count or 1)
+        full_w = (self.newest.max_power_w or math.inf) / self.newest.devices
         limit = words.watts(limit_w).text
         if limit_w >= full_w - SAME_W:
             return f"at full power ({limit})"

@@ -309,7 +309,7 @@ class RunPart:
         remarks = of_ended(trials, self.numbers)
         # The wait for data is told below, with its price.
         notes += [remark.text for remark in remarks if remark.kind is not RemarkKind.DATA_WAIT]
-        gpus = max(observation.device_count or 1 for observation in observations)
+        gpus = max(observation.devices for observation in observations)
         if gpus > 1:
             notes.append(
                 f"Energy is that of all {gpus} GPUs together; that of each GPU is shown below."
