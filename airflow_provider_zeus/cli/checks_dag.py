@@ -171,13 +171,12 @@ def of_schedule(task: ZeusTask, job: ZeusJob, dag: Any) -> Iterator[Finding]:
 
 def _of_learn_from(job: ZeusJob, runs: Runs) -> Iterator[Finding]:
     """Whether the runs that a schedule gives teach, or at least some that somebody starts."""
-    scheduled = []
-    if runs.by_assets:
-        scheduled.append("asset_triggered")
-    if runs.by_time:
-        scheduled.append("scheduled")
-    if runs.by_hand:
-        scheduled.append("manual")
+    kinds = {
+        "asset_triggered": runs.by_assets,
+        "scheduled": runs.by_time,
+        "manual": runs.by_hand,
+    }
+    scheduled = [kind for kind, is_given in kinds.items() if is_given]
     others = {"manual"}
     if runs.by_time:
         others.add("backfill")

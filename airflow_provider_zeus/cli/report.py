@@ -97,8 +97,10 @@ def by_owner_or_tag(
     names = [name.lower() for name in ("jobs", *SPENT)]
     rows = []
     for kind in dict.fromkeys(group.kind for group in groups):
-        for name, *cells in group_rows(groups, by, kind, prices):
-            rows.append({by: name, "source": kind, **dict(zip(names, cells, strict=True))})
+        rows += [
+            {by: name, "source": kind, **dict(zip(names, cells, strict=True))}
+            for name, *cells in group_rows(groups, by, kind, prices)
+        ]
     return MonthTable(
         columns=GROUP_COLUMNS,
         records=[{"month": month, **group_record(group, prices)} for group in groups],

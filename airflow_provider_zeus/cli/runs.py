@@ -56,16 +56,15 @@ def runs(args: Namespace) -> None:
 def _rows(trials: Sequence[Trial], numbers: RunNumbers, *, why: bool) -> list[dict[str, str]]:
     """The table. A column that shows nothing new in any row is left out."""
     rows = [_cells(trial, numbers) for trial in trials]
-    needless = set[str]()
-    if not why:
-        needless.add("why")
-    if all(trial.origin.map_index < 0 for trial in trials):
-        needless.add("map index")
-    if all(trial.planned.start is None for trial in trials):
-        needless.add("start")
-    if all((trial.origin.data_slice or "") in trial.origin.run_id for trial in trials):
-        needless.add("slice")
-    return [{name: cell for name, cell in row.items() if name not in needless} for row in rows]
+    origins = [trial.origin for trial in trials]
+    is_shown = {
+        "why": why,
+        "map index": any(origin.map_index >= 0 for origin in origins),
+        "start": any(trial.planned.start is not None for trial in trials),
+        # most slices are named by their run
+        "slice": any((origin.data_slice or "") not in origin.run_id for origin in origins),
+    }
+    return [{name: cell for name, cell in row.items() if is_shown.get(name, True)} for row in rows]
 
 
 def _cells(trial: Trial, numbers: RunNumbers) -> dict[str, str]:

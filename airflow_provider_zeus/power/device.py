@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
+from airflow_provider_zeus.model.groups import whole
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.patience import T
 
@@ -381,14 +382,6 @@ def of_all(merge: Callable[[list[T]], R], values: Sequence[T | None]) -> R | Non
     if present is None:
         return None
     return merge(present)
-
-
-def whole(values: Sequence[T | None]) -> list[T] | None:
-    """The values of all GPUs; None if one lacks it: a part would look like the whole."""
-    present = [value for value in values if value is not None]
-    if len(present) == len(values):
-        return present
-    return None
 
 
 def cpu_model() -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
+from airflow_provider_zeus.model.groups import whole
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.reports.dataset import runs_of, total
 from airflow_provider_zeus.signals.series import Series
@@ -99,14 +100,8 @@ def _means(by: Tariff | Series, run: _Run) -> list[float] | None:
     if isinstance(series, Tariff):
         last_s = run.start_s + (HOURS - 1) * S_PER_H
         series = series.series(run.start_s, last_s + run.duration_s)
-    means = []
-    for shift in range(HOURS):
-        start_s = run.start_s + shift * S_PER_H
-        mean = series.mean(start_s, start_s + run.duration_s)
-        if mean is None:
-            return None
-        means.append(mean)
-    return means
+    starts_s = [run.start_s + shift * S_PER_H for shift in range(HOURS)]
+    return whole([series.mean(start_s, start_s + run.duration_s) for start_s in starts_s])
 
 
 def _runs(trials: Iterable[Trial]) -> Sequence[_Run]:

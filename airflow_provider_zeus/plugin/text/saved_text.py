@@ -274,12 +274,8 @@ class Took(NamedTuple):
     @property
     def text(self) -> str:
         """As far as it is known."""
-        texts = []
-        if self.energy_j is not None:
-            texts.append(energy_text(self.energy_j))
-        if self.time_s is not None:
-            texts.append(time_text(self.time_s))
-        return " and ".join(texts)
+        figures = ((self.energy_j, energy_text), (self.time_s, time_text))
+        return " and ".join(text(value) for value, text in figures if value is not None)
 
 
 def against(default: int) -> str:
@@ -521,10 +517,7 @@ def intervals(savings: Savings) -> str:
     """Each saving or loss of :func:`compared` with its interval; empty if nothing is compared."""
     if not_compared(savings) is not None:
         return ""
-    texts = []
-    for name, of in (("energy", savings.energy), ("time", savings.time)):
-        if of.saved.value is not None:
-            texts.append(f"{name} {Outcome.of_cost(of).text}")
+    texts = known_outcomes({"energy": savings.energy, "time": savings.time})
     saved = savings.cost.saved
     # A reader takes a figure for a measurement unless told otherwise.
     if savings.measured < savings.runs and saved.low != saved.high:
@@ -534,6 +527,12 @@ def intervals(savings: Savings) -> str:
             ran += f", in none of the newest {old:,}"
         texts.append(f"estimated, not trained: the default itself ran in {ran}")
     return f"{words.sentence_case('; '.join(texts))}."
+
+
+def known_outcomes(kinds: Mapping[str, Saved]) -> list[str]:
+    """Each saving or loss that is known, with its interval."""
+    costs = [(name, of) for name, of in kinds.items() if of.saved.value is not None]
+    return [f"{name} {Outcome.of_cost(of).text}" for name, of in costs]
 
 
 def paid_off(savings: Savings, *, all_of: bool = True) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.plugin.answer_parts import (
@@ -96,12 +97,9 @@ class JobRuns:
         if not self.more:
             return rows
         # One run more than the table shows was read: the one whose newest trial is the oldest.
-        newest: dict[str, int] = {}
-        for trial in self.trials:
-            run_id = trial.origin.run_id
-            newest[run_id] = max(trial.number, newest.get(run_id, trial.number))
+        runs = grouped(self.trials, lambda trial: trial.origin.run_id)
         # Which run is the oldest is decided as the store decides it: by its newest trial.
-        oldest_run = min(newest, key=newest.__getitem__)
+        oldest_run = min(runs, key=lambda run_id: max(trial.number for trial in runs[run_id]))
         return [row for row in rows if row.run_id != oldest_run]
 
 
@@ -171,14 +169,11 @@ class JobLog:
     @property
     def levers(self) -> Table | None:
         """The savings by the batch size and by the power limit, in each unit."""
-        levers_by: dict[Weights, Sequence[Lever]] = {}
-        columns = []
-        for shown in self.shown_savings:
-            # Energy and carbon have the same weights; each call draws its samples anew.
-            if shown.weights not in levers_by:
-                levers_by[shown.weights] = self.analysis.levers_by(shown.weights)
-            columns.append(LeverColumn(shown, levers_by[shown.weights]))
-        return lever_table(columns)
+        # Energy and carbon have the same weights; each call draws its samples anew.
+        levers_by = cache(self.analysis.levers_by)
+        return lever_table(
+            [LeverColumn(shown, levers_by(shown.weights)) for shown in self.shown_savings]
+        )
 
     @property
     def saved(self) -> Chart:
@@ -240,8 +235,10 @@ class JobLog:
         ]
         if self.more:
             notes.insert(0, run_notes.OLDER)
-        for why, attempts in self.analysis.saving.left_out.items():
-            notes.append(f"Left out: {counted(attempts, 'attempt')} {why}.")
+        notes += [
+            f"Left out: {counted(attempts, 'attempt')} {why}."
+            for why, attempts in self.analysis.saving.left_out.items()
+        ]
         return list(filter(None, notes))
 
     @property
@@ -293,10 +290,10 @@ def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series
         # Real prices of a Connection come before a tariff that somebody wrote down.
         if all(series.unit.goal != PRICE for series in by.values()):
             by = {"[zeus] tariff": factors.tariff, **by}
-    sentences = []
-    for name, series in by.items():
-        best = schedule_shift(runs, series, factors.overhead)
-        sentences.append(headline.shift(best, series, name))
+    sentences = [
+        headline.shift(schedule_shift(runs, series, factors.overhead), series, name)
+        for name, series in by.items()
+    ]
     return " ".join(filter(None, sentences))
 
 
@@ -307,12 +304,12 @@ def lines(analysis: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve
     if not shown or shown[-1].unit != analysis.weights.unit:
         return []
     saving = analysis.saving
-    default = {}
-    for step in saving.steps:
-        # A run that left no model has no counterpart at the default.
-        if step.run.kept and step.baseline.value is not None:
-            # By the attempt that left the model: it is the one whose row is drawn.
-            default[run_key(step.run.trials[-1])] = step.baseline
+    # By the attempt that left the model, whose row is drawn: a run without one has no counterpart.
+    default = {
+        run_key(step.run.trials[-1]): step.baseline
+        for step in saving.steps
+        if step.run.kept and step.baseline.value is not None
+    }
     against = saved_text.against(saving.default_batch_size)
     curves = [ComparisonCurve(against, default)]
     if saving.best is not None and not _is_default(saving, saving.best):

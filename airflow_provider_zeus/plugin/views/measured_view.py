@@ -106,9 +106,7 @@ class MeasuredLog:
         intervals = []
         # The sentence itself is short: the intervals stand on its hover.
         if self.limit is not None:
-            for name, of in limit_kinds(self.limit).items():
-                if of.saved.value is not None:
-                    intervals.append(f"{name} {Outcome.of_cost(of).text}")
+            intervals = saved_text.known_outcomes(limit_kinds(self.limit))
         return Sentence(
             text=f"{count} cost {spent.took.text}. {saved}.\n{headline.NEXT}: {self.comes_next}.",
             sure=saved_text.how_sure(saved),
@@ -331,19 +329,13 @@ def saved_by_limit(saving: LimitSaving | None, weights: Weights) -> list[Answer]
 
 def use_tiles(observations: Sequence[Observation]) -> list[Tile]:
     """Mean power and GPU use of attempts, as far as they are known."""
-    energies_j = []
-    times_s = []
-    shares = []
-    for observation in observations:
-        # A mean needs energy and time of the same attempts.
-        if observation.time_s and observation.energy_j is not None:
-            energies_j.append(observation.energy_j)
-            times_s.append(observation.time_s)
-        if observation.gpu_busy is not None:
-            shares.append(observation.gpu_busy)
+    # A mean needs energy and time of the same attempts.
+    both = [one for one in observations if one.time_s and one.energy_j is not None]
+    shares = [one.gpu_busy for one in observations if one.gpu_busy is not None]
     tiles = []
-    if times_s:
-        power_w = math.fsum(energies_j) / math.fsum(times_s)
+    if both:
+        time_s = sum_of_known(one.time_s for one in both)
+        power_w = sum_of_known(one.energy_j for one in both) / time_s
         figure = words.watts(power_w)
         # Whole watts of a small device would round most of them away.
         if power_w < 10:

@@ -316,10 +316,11 @@ class RunPart:
             )
         notes += [run_notes.paused(observation) for observation in observations]
         prices = self.prices.at_the_time(observations)
-        for observation in observations:
-            # A remedy with a price is read; one without is not.
-            money = prices.money(observation.data_wait_j, observation.data_wait_gpu_s)
-            notes.append(run_notes.waited(observation, money))
+        # A remedy with a price is read; one without is not.
+        notes += [
+            run_notes.waited(one, prices.money(one.data_wait_j, one.data_wait_gpu_s))
+            for one in observations
+        ]
         notes.append(run_notes.idle_gpu(observations))
         if self.row.source.kind == "no-source":
             notes.append(self.row.source.why)
