@@ -90,6 +90,7 @@ def examine(conn_id: str, measure: str | None = None) -> Iterator[Finding]:
 
 def _explained(of_log: Sequence[Finding]) -> Iterator[Finding]:
     """The findings of the log; if they failed since Airflow has no database yet, that is one."""
+    # Many errors would hide the one cause that they have.
     failed = [finding for finding in of_log if finding.status == "error"]
     cause = not_migrated() if failed else None
     if cause is not None:
@@ -120,11 +121,13 @@ def versions(airflow: str | None = None) -> Finding:
     ``airflow``: by default the installed version.
     """
     airflow = airflow or version("apache-airflow-core")
+    # Patches of a version are compatible.
     minor = tuple(int(part) for part in airflow.split(".")[:2])
     installed = []
     for package in ("airflow-provider-zeus", "torch", "nvidia-ml-py"):
         try:
             installed.append(f"{package} {version(package)}")
+        # torch and the driver's binding are optional.
         except PackageNotFoundError:
             installed.append(f"{package} not installed")
     finding = f"Airflow {airflow}, Python {platform.python_version()}, {', '.join(installed)}"
@@ -151,6 +154,7 @@ def store(conn_id: str) -> Finding:
             f"{variables.identity}, {jobs}: runs of a job must not overlap",
         )
     identity, present = _schema_of(url)
+    # An empty database on one host is made by its first run; a shared one is not.
     if present is None and _is_made_by_a_run(url):
         return ok("store", f"{identity}: not there yet, the first run of a job creates it")
     return ok("store", f"{identity} can be reached")
@@ -186,6 +190,7 @@ def trials(conn_id: str) -> Finding:
     url = store_url(conn_id)
     if url is not None and missing_file(url) is not None:
         return ok("runs", "no log yet")
+    # A check must not make a log.
     with closing(open_store(conn_id, create=False)) as store:
         count = sum(len(store.trials(job_id)) for job_id in store.jobs())
         left_out = [f"{trial_label(damage)}: {damage.problem}" for damage in store.unreadable]

@@ -39,12 +39,15 @@ def runs(args: Namespace) -> None:
         of_job = [
             run for run in of_job if args.run in (run[0].origin.run_id, str(numbers.run(run[0])))
         ]
+    # A job of years has thousands of runs, and a terminal some fifty lines.
     last = args.last or 20
     trials = list(chain.from_iterable(of_job[-last:]))
+    # Programs get figures, people a table.
     if print_data([_figures(trial, numbers) for trial in trials], args.output):
         return
     plain = args.output == "plain"
     show(_rows(trials, numbers, why=args.why), empty=empty, plain=plain)
+    # What a training has not finished may still change.
     ended = [trial for trial in trials if trial.state is not State.RUNNING]
     untaught = bypassed(trials)
     if untaught:
@@ -72,6 +75,7 @@ def _cells(trial: Trial, numbers: RunNumbers) -> dict[str, str]:
     origin = trial.origin
     state = trial.state.text
     if o.bypassed is not None:
+        # Such a run looks like any other, yet nothing was learned from it.
         state += " (untaught)"
     if UNSEEN in o.reasons:
         state += " (batch size not seen)"
@@ -108,6 +112,7 @@ def _figures(trial: Trial, numbers: RunNumbers) -> dict[str, Any]:
     origin = trial.origin
     cost, unit = cost_of(trial)
     generations = None
+    # A job that chooses no start has no generations.
     if trial.planned.start:
         generations = trial.generations
     started_from = None

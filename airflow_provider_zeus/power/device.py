@@ -35,6 +35,7 @@ def default_state_dir() -> str:
     if chosen:
         return chosen
     folder = os.path.join(os.path.expanduser("~"), ".local", "state", "zeus")
+    # The folder is made later, in the nearest parent that exists.
     existing = folder
     while not os.path.exists(existing) and os.path.dirname(existing):
         existing = os.path.dirname(existing)
@@ -56,6 +57,7 @@ class LimitRange:
 
     def grid_w(self) -> tuple[float, ...]:
         """Limits of the grid [W], from the highest to the lowest."""
+        # Rounding must not lose the lowest limit.
         count = int((self.max_w - self.min_w) / self.step_w + 1e-9) + 1
         return tuple(self.max_w - i * self.step_w for i in range(count))
 
@@ -210,6 +212,7 @@ class DeviceGroup(Device):
         self._gpus = gpus or len(parts)
         self._reasons: dict[str, str] = {}  # a group may lack what each of its GPUs has
         sources = {part.info.energy_source for part in parts}
+        # Joules of a counter and of an estimate are never added.
         if len(sources) > 1 and None not in sources:
             listed = ", ".join(sorted(map(str, sources)))
             self._reasons["energy_j"] = f"the GPUs measure in different ways ({listed})"
@@ -234,6 +237,7 @@ class DeviceGroup(Device):
         """Name of a reading -> why it is None, from the first GPU that lacks it."""
         missing: dict[str, str] = {}
         for part in reversed(self._parts):
+            # From the last GPU to the first: the first one's reason stays.
             missing |= part.missing
         return missing | self._reasons
 
@@ -265,8 +269,10 @@ class DeviceGroup(Device):
         ranges = whole([part.limit_range() for part in self._parts])
         if ranges is None:
             return None
+        # One limit for all GPUs: the others would wait for a slower one.
         min_w = max(limits.min_w for limits in ranges)
         max_w = min(limits.max_w for limits in ranges)
+        # GPUs of different models may have no limit in common.
         if min_w >= max_w:
             return None
         return LimitRange(min_w=min_w, max_w=max_w, step_w=ranges[0].step_w)

@@ -66,6 +66,7 @@ def pareto(
         hard = hardness.get(trial.recurrence, 1.0)
         if observed.epochs and log.job.max_epochs:  # on no slice it trains longer than it may
             hard = max(hard, observed.epochs / log.job.max_epochs)
+        # Limits that only a profile has seen may be better than any that ran.
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         others = [profiled.recosted(b, observed, w) for w in unseen_w]
         for o in (observed, *filter(None, others)):
@@ -125,6 +126,7 @@ def _to_target(o: Observation) -> _ToTarget | None:
         return None
     excess_j, excess_s = o.excess
     costs = _ToTarget(o.time_s - excess_s, o.energy_j - excess_j)
+    # Profiling took longer than the run: what is left is noise.
     if min(costs) <= 0:
         return None
     return costs

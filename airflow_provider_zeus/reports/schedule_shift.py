@@ -65,6 +65,7 @@ def schedule_shift(
         costs = [cost + kwh * mean for cost, mean in zip(costs, means, strict=True)]
     if not starts_s:
         return None
+    # Of equal hours the nearest one: it changes least.
     best = min(range(HOURS), key=lambda h: (costs[h], h))
     zone: tzinfo = UTC
     if isinstance(by, Tariff):
@@ -114,6 +115,7 @@ def _runs(trials: Iterable[Trial]) -> Sequence[_Run]:
         energy_j = total(t.observation.energy_j for t in attempts)
         if duration_s is None or energy_j is None:
             continue
+        # A run that reports years would be charged for each hour of them.
         if 0 < duration_s <= longest_s:
             start_s = min(t.opened_at for t in attempts)
             runs.append(_Run(start_s, duration_s, energy_j))
