@@ -94,6 +94,7 @@ class JobRuns:
         """The runs of the table, newest first."""
         # Costed with today's eta, so that old runs compare with new ones.
         rows = costs.rows_of(self.trials, self.job, self.pending)
+        # The whole history is there: nothing is left to drop.
         if not self.more:
             return rows
         # One run more than the table shows was read: the one whose newest trial is the oldest.
@@ -184,6 +185,7 @@ class JobLog:
     def worth(self) -> str:
         """The gain of the last retrainings; empty if nothing tells it."""
         log = self.analysis.log
+        # A text says why nothing is known.
         bought = worth(log, log.belief().changes)
         if not isinstance(bought, str):
             return (
@@ -319,6 +321,7 @@ def lines(analysis: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve
 
 def _is_default(saving: Savings, best: BestFixed) -> bool:
     """Whether the present choice is the default at full power."""
+    # Another size is another line in any case.
     if best.batch_size != saving.default_batch_size:
         return False
     # A device without limits always has full power.
@@ -335,6 +338,7 @@ def _best_curve(saving: Savings, best: BestFixed, weights: Weights) -> Compariso
         if cost is not None:
             costs_of[run_key(step.run.trials[-1])] = Estimate(cost)
     name = f"always {best.batch_size}"
+    # The same size at another limit would be a line of the same name.
     if best.limit_w is not None:
         name += f" at {best.limit_w:,.0f} W"
     return ComparisonCurve(name, costs_of, dash="dotted")
@@ -366,6 +370,7 @@ def lever_table(columns: Sequence[LeverColumn]) -> Table | None:
     None if nothing was saved or lost, or none of it is known. A column of which nothing is known is
     left out.
     """
+    # A table of zeros says less than no table.
     if all(column.is_empty for column in columns):
         return None
     first, *_ = columns
@@ -403,6 +408,7 @@ def _cell(saved: Estimate, shown: ShownSaving) -> str:
     amount = f"{outcome.verb} {outcome.amount}"
     if lower == upper:
         return amount
+    # Of a loss the upper end is the small one.
     if outcome.verb == "lost":
         return f"{amount} ({upper} to {lower})"
     return f"{amount} ({lower} to {upper})"

@@ -98,6 +98,7 @@ class MeasuredLog:
             return Sentence(text=headline.NO_RUN)
         spent = RunsSpent.of(self.ended)
         saved = limit_sentence(self.limit, self.weights)
+        # Then the page says why there is no saving, and what to do.
         if not saved:
             saved = nothing_saved(self.job, self.newest)
         count = counted(spent.runs, "run")
@@ -119,6 +120,7 @@ class MeasuredLog:
         """The next run, in a sentence's middle; empty if none has ended."""
         if not self.ended:
             return ""
+        # The mean of runs at the same limit: others took another energy.
         about = f"about {RunsSpent.of(self.alike).mean.text}"
         return ", ".join(filter(None, (self.at_limit, about)))
 
@@ -169,6 +171,7 @@ class MeasuredLog:
     @property
     def rung(self) -> str:
         """The next step for the job; empty if the state names one that comes first."""
+        # A device without a meter has to be mended first.
         if self.state:
             return ""
         return next_rung(self.job)
@@ -213,6 +216,7 @@ class MeasuredLog:
         notes = []
         if self.more:
             notes.append(run_notes.OLDER)
+        # A reader who counts runs would miss them.
         others = len(self._of_any_source) - len(self.ended)
         if others:
             notes.append(f"Left out: {counted(others, 'attempt')} of another energy source.")
@@ -251,6 +255,7 @@ def limit_sentence(saving: LimitSaving | None, weights: Weights) -> str:
 
     Empty if no profile tells it.
     """
+    # Without energy a limit saves nothing that can be told.
     if saving is None or saving.energy_j.value is None:
         return ""
     kinds = limit_kinds(saving)
@@ -308,6 +313,7 @@ def limit_verdict(
     """Whether the power limit of a run without a batch size was worth it."""
     text = limit_sentence(saving, weights)
     if saving is None or not text:
+        # No verdict is known, so the word says what was done.
         word = "Tuned" if job.mode == "optimize" else "Measured"
         return Verdict(kind="unknown", word=word, text=f"{nothing_saved(job, newest)}.")
     outcome = Outcome.of_cost(limit_cost(saving, weights))
