@@ -59,6 +59,7 @@ def runs(args: Namespace) -> None:
 def _rows(trials: Sequence[Trial], numbers: RunNumbers, *, why: bool) -> list[dict[str, str]]:
     """The table. A column that shows nothing new in any row is left out."""
     rows = [_cells(trial, numbers) for trial in trials]
+    # A column of the same cell in each row would make the lines of a terminal break.
     origins = [trial.origin for trial in trials]
     is_shown = {
         "why": why,

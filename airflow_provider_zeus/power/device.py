@@ -73,7 +73,7 @@ class LimitRange:
                 )
 
 
-# bits of ``Clocks.reasons``, as NVML has them
+# NVML's own bits, which pass through unchanged.
 IDLE = 0x1
 POWER_CAP = 0x4
 
@@ -86,7 +86,7 @@ class Clocks(NamedTuple):
     sm_mhz: float | None = None
     max_mhz: float | None = None
     reasons: int | None = None  # several may hold the clock back at once, so they are bits
-    # time for which the power limit held it back, since an arbitrary start
+    # A count since an arbitrary start, so that a difference of two readings tells.
     capped_s: float | None = None
 
     @property

@@ -165,6 +165,7 @@ def _newest_change(
     trials: Sequence[Trial], differ: Callable[[Trial, Trial], bool]
 ) -> tuple[Trial, Trial] | None:
     """The newest run of a task that differs from the one before it, after that one."""
+    # Runs of two tasks alternate: each task is compared with its own earlier runs alone.
     of_tasks = grouped(trials, _task).values()
     successive = chain.from_iterable(map(pairwise, of_tasks))
     changes = [(last, trial) for last, trial in successive if differ(last, trial)]

@@ -37,8 +37,8 @@ from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.thompson import start_at
 
 OUT_OF_REACH = 3  # one miss may be that of a slice
-# what a job may ever have lost against always the default: runs of the default, and a share of all
-# of them
+# However good tries look, a job never loses more than this against always the default: so many runs
+# of it, and a share of all.
 MOST_LOST = 3.0
 LOST_SHARE = 0.02
 
@@ -59,7 +59,7 @@ class DecisionContext(NamedTuple):
     epoch_costs: Mapping[int, float]
     # joules of another device rank sizes, and bound no run
     epoch_costs_elsewhere: Mapping[int, float]
-    # of ln EpochCost, by how much the runs on this device vary
+    # Shared hosts make EpochCost vary from run to run: in ln.
     epoch_cost_variance: Mapping[int, float]
     loads: Mapping[int, float]  # the draw of one size tells that of its neighbours
     newest_runs: Mapping[int, int]  # a size that has not run for long is believed less

@@ -469,7 +469,7 @@ class Sidecar:
         """
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        # for the first reading of all GPUs; a GPU that takes longer is served later
+        # One GPU that hangs must not hold up the others: it is served later.
         first_look_s = 5.0
         wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], first_look_s)
 

@@ -33,6 +33,7 @@ class NvmlAnswer(NamedTuple):
 
     def read(self, read: Callable[[Any], T]) -> T | None:
         """The value as ``read`` makes it; None if there is a problem."""
+        # A wrong value must never be read: a problem comes without one.
         return None if self.problem else read(self.value)
 
 
