@@ -34,7 +34,7 @@ DECISION = "zeus_decision"
 COST = "zeus_cost"
 WAIT = "zeus_wait"
 PLAN = "zeus_plan"  # the training process may run on a host without a store
-# from ZeusTrial's setup task: the trial and the result folder, for the teardown task
+# The teardown task reports what the setup task began, perhaps on another host.
 HANDED_OVER = "zeus_trial"
 
 MOST_S = 5.0  # the end of a task must not wait for a figure that a page can show later

@@ -291,6 +291,7 @@ def _of_csv(text: str, layout: Layout) -> _Columns:
         raise JobSpecError.of(
             "series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."'
         )
+    # Only the columns that are named are read: a file may have any number of others.
     places = {name: place for place, name in enumerate(header)}
     columns = [_cells(rows, places[name]) if name else [] for name in names]
     times, values, forecasts, ends, flags = columns
