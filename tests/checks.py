@@ -153,11 +153,10 @@ def closing(ended: list[Ended]) -> list[str]:
         lines += [f"    {name}: {why[:160]}" for name, why in failed[:FAILURES]]
         lines += [f"    and {len(failed) - FAILURES} more"] if len(failed) > FAILURES else []
         lines += hung(each.part) if each.status is None else []
-        lines += (
-            []
-            if failed or each.status is None
-            else ["    no test failed: see what it printed above"]
-        )
+        if not failed and each.status is not None:
+            lines.append("    no test failed: see what it printed above")
+        elif failed and "lint" in each.part.make.split():  # it has no list of what failed
+            lines.append("    whether lint failed too stands in what it printed above")
     return lines
 
 

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 Notifier = Callable[[Any], Any]
 
-# Keys of the XComs that the operators push.
-DECISION = "zeus_decision"
-COST = "zeus_cost"
-WAIT = "zeus_wait"
-PLAN = "zeus_plan"  # the training process may run on a host without a store
-# The teardown task reports what the setup task began, perhaps on another host.
+# Keys of the XComs that the operators push. The site's reference shows each with its comment.
+DECISION = "zeus_decision"  # what runs and why, for users
+COST = "zeus_cost"  # what the run cost, for users
+WAIT = "zeus_wait"  # until when the task waits and why, for users
+PLAN = "zeus_plan"  # from ZeusTrial's setup task: the plan, for the training process
+# from ZeusTrial's setup task: the trial and the result folder, for the teardown task
 HANDED_OVER = "zeus_trial"
 
 MOST_S = 5.0  # the end of a task must not wait for a figure that a page can show later

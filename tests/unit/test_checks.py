@@ -79,6 +79,20 @@ def test_a_part_that_passes_and_one_that_fails(
     )
 
 
+def test_tests_that_failed_do_not_hide_that_lint_may_have_failed_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test-results").mkdir()
+    case = '<testcase classname="test_red" name="test_red"><failure message="no"/></testcase>'
+    (tmp_path / "test-results" / "test-lowest.xml").write_text(f"<testsuite>{case}</testsuite>")
+    said = checks.closing([Ended(checks.CHECK[0], 2, 1.0)])
+    assert said[-2:] == [
+        "    test_red.py::test_red: no",
+        "    whether lint failed too stands in what it printed above",
+    ]
+
+
 def test_a_part_that_hangs_is_ended_and_says_where(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
