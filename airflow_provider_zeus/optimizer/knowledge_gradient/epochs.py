@@ -21,6 +21,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import (
     prior,
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
+    HAZARD,
     UNCHANGED,
     State,
     initial,
@@ -195,11 +196,14 @@ class EpochsModel:
         stretches = folded.stretches
         # a size that runs for the first time may be better or worse by itself
         ran_before = any(run.batch_size in folded.reached for run in item.runs)
-        if ran_before and not self._of_start:
+        # what the first slice alone has shown may be an accident
+        second = folded.slices - folded.missed == 1
+        if (ran_before or second) and not self._of_start:
             curve = folded.believed_state.curve
             begun = Stretch(i, curve, self._account(folded), folded.stretch.changes)
             stretches = (*stretches, begun)
-            state = with_change(state, self._shape, folded.believed, i)
+            hazard = P_FAIL if second else HAZARD
+            state = with_change(state, self._shape, folded.believed, i, hazard)
         out_of_reach = folded.out_of_reach
         reached = folded.reached
         if self._of_start:

@@ -75,21 +75,22 @@ def initial(mean: Vector, cov: Vector) -> State:
     return State(np.tile(mean, (n, 1)), np.tile(cov, (n, 1, 1)), np.zeros(n), noise, since)
 
 
-def with_change(state: State, shape: Vector, parent: int, i: int) -> State:
+def with_change(state: State, shape: Vector, parent: int, i: int, hazard: float) -> State:
     """The state before slice i, with the hypothesis that the data have changed before it.
 
     The whole curve is in doubt then. Eqs. KG-11 and KG-12 of docs/knowledge-gradient.md.
 
     :param shape: prior covariance of the curve without its level (size, size).
     :param parent: the last change before that one.
+    :param hazard: its prior probability.
     """
     from_parent = state.since == parent
-    log_weight = state.log_weight + np.where(from_parent, math.log(1.0 - HAZARD), 0.0)
+    log_weight = state.log_weight + np.where(from_parent, math.log(1.0 - hazard), 0.0)
     doubt = JUMP**2 + 4.0 * shape  # of the shape twice what was in doubt at the start, as an sd
     changed = those(state, from_parent)
     changed = changed._replace(
         cov=changed.cov + doubt,
-        log_weight=changed.log_weight + math.log(HAZARD),
+        log_weight=changed.log_weight + math.log(hazard),
         since=np.full(len(changed.since), float(i)),
     )
     same = state._replace(log_weight=log_weight)

@@ -93,6 +93,21 @@ class ResultLine:
         """(start id, number) of the attempt."""
         return self.start_id, self.attempt
 
+    @property
+    def number(self) -> int:
+        """Number of the attempt; 0: the line is of none."""
+        return self.attempt or 0
+
+    @property
+    def ended_in(self) -> State:
+        """The state of an end; one that names none is of a failure."""
+        return self.state or State.FAILED
+
+    @property
+    def figures(self) -> Observation:
+        """The observation; an empty one if there is none."""
+        return self.observation or Observation()
+
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
         data = {name: value for name, value in encode(self).items() if value not in (None, [], {})}
@@ -301,12 +316,10 @@ class ResultSender:
                     self._waiting.pop(0)
                 self._failing = False
             except Exception:
-                kind = self._waiting[0].kind
-                level = logging.DEBUG if self._failing else logging.WARNING
                 log.log(
-                    level,
+                    logging.DEBUG if self._failing else logging.WARNING,
                     "Zeus could not write a %r line of its result; it tries again.",
-                    kind,
+                    self._waiting[0].kind,
                     exc_info=True,
                 )
                 self._failing = True

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import LEVEL_SD, GaussianProcess, prior
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
+    HAZARD,
     KEPT,
     NOISE_SDS,
     initial,
@@ -155,7 +156,7 @@ def test_a_change_frees_the_level_and_the_shape() -> None:
     for _ in range(3):
         for i, epochs in enumerate((12.0, 10.0, 20.0)):
             state = observe(state, i, math.log(epochs))
-    changed = with_change(state, SHAPE, last_change(state, 9), 9)
+    changed = with_change(state, SHAPE, last_change(state, 9), 9, HAZARD)
     changed = those(changed, changed.since == 9)
     mean, cov, _ = mixed(observe(changed, 1, math.log(25.0)))
     assert math.exp(mean[1]) == pytest.approx(25.0, rel=0.1), "at the level of today"
@@ -253,6 +254,16 @@ def test_where_loops_are_left_below_the_target_the_default_would_have_been_left_
     model = EpochsModel(SIZES, 32, 100.0, [first, left])
     assert model.default_total() == pytest.approx(35.0)
     assert model.account.trained == {32: 10.0, 64: 25.0}
+
+
+def test_one_unlucky_first_run_is_not_believed() -> None:
+    """Nor a lucky one. A later run that differs as much is an accident, too."""
+    for first in (40.0, 2.5):
+        model = after([(32, first)], *[[(32, 10.0)]] * 3)
+        assert math.exp(model.gp.mean[SIZES.index(32)]) == pytest.approx(10.0, rel=0.1)
+        assert [change.since for change in model.changes] == [2]
+    later = after(*[[(32, 10.0)]] * 4, [(32, 40.0)], *[[(32, 10.0)]] * 3)
+    assert later.changes == ()
 
 
 def test_each_kept_run_on_a_slice_counts_as_a_run_of_the_default() -> None:
