@@ -92,7 +92,7 @@ def day_of(trial: Trial) -> DaySum:
         without_energy=int(has_no_energy and not has_no_time),
         energy_j=energy_j,
         time_s=time_s,
-        gpu_s=time_s * (observation.device_count or 1),
+        gpu_s=time_s * observation.devices,
         paid=price.paid,
         paid_j=price.energy_j,
         start_saved=price.start_saved,
