@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import ZeusConfig
@@ -22,7 +23,7 @@ from airflow_provider_zeus.patience import bounded, outlived, retried
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, earlier_rate, remarks
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, SETTINGS_S, open_store
 from airflow_provider_zeus.store.pending import drain

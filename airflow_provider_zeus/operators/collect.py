@@ -36,7 +36,7 @@ from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_f
 Start = list[ResultLine]
 
 MOST_STARTS = 100  # each is a row of the log, and a hostile file may have any number
-# lines of all starts of a result, heartbeats merged into the next line not counted
+# A hostile result may have any number of lines, and each takes memory.
 _MOST_KEPT = 1000
 
 log = guarded_log(__name__)

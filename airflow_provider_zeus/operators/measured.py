@@ -15,13 +15,8 @@ from typing import TypeVar
 
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import (
-    LIMIT,
-    Observation,
-    ProfileSample,
-    State,
-    summed_with_marks,
-)
+from airflow_provider_zeus.model.partial_sums import summed_with_marks
+from airflow_provider_zeus.model.trial import LIMIT, Observation, ProfileSample, State
 from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence

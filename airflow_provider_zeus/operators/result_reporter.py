@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
+from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.run_numbers import TryNumbers
-from airflow_provider_zeus.model.size_bounds import thinned
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.result_writer import (
     ResultWriter,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
     from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-# a run waits for its store this long in all: question, beginnings and ends of attempts
+# A run must not wait for a store that is away at each of its steps: so long in all.
 RUN_S = 30.0
 PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal

@@ -133,7 +133,7 @@ class PlannedWait:
     until_s: float | None = None
     latest_s: float | None = None
     duration_s: float | None = None
-    # expected, as a share of starting at once; None: nothing, or not known
+    # A person asks what a wait is good for; None: nothing, or not known.
     saves: float | None = None
 
     def xcom(self) -> dict[str, Any]:

@@ -215,8 +215,8 @@ def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> C
 
     :param opened: gives the run log, or raises StoreError.
     """
+    from airflow_provider_zeus.model.partial_sums import Report
     from airflow_provider_zeus.model.wire import decode, encode
-    from airflow_provider_zeus.store.base import Report
     from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 
     ti = context["ti"]

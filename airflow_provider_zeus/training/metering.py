@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
+from airflow_provider_zeus.model.partial_sums import thinned
+from airflow_provider_zeus.model.size_bounds import MAX_POINTS
 from airflow_provider_zeus.model.trial import Observation, PowerPoint
 from airflow_provider_zeus.power.cpu import RaplDevice, host_beside
 from airflow_provider_zeus.power.device import Device

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, since_mark
+from airflow_provider_zeus.model.partial_sums import since_mark
+from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.signals.forecast import weighed
 from airflow_provider_zeus.training.profiling.measurement_windows import BOUND, never_binds

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Rate
-from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
+from airflow_provider_zeus.model.partial_sums import summed_with_marks
+from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl

@@ -33,7 +33,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.size_bounds import thinned
+from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of

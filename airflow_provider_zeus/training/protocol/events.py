@@ -20,13 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 from uuid import uuid4
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.partial_sums import joined
-from airflow_provider_zeus.model.size_bounds import (
-    MOST_SAMPLES,
-    bounded_points,
-    truncated,
-    truncated_observation,
-)
+from airflow_provider_zeus.model.partial_sums import bounded_points, joined
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import (
     NO_STRIKE,
     Observation,

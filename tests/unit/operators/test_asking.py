@@ -15,11 +15,11 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.learning_rate import EarlierRate
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.operators import asking
 from airflow_provider_zeus.operators.asking import answered, log_remarks
 from airflow_provider_zeus.operators.config import ZeusConfig
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from tests.unit.plugin.kit import trial
 from tests.unit.store.store_kit import JOB, DictPort, request

@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     Observation,
     PowerPoint,
@@ -30,7 +31,6 @@ from airflow_provider_zeus.operators.result_reporter import (
 )
 from airflow_provider_zeus.operators.result_writer import QueuedLine
 from airflow_provider_zeus.store import pending
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
