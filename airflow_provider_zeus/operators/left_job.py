@@ -236,8 +236,7 @@ def _check_folder(note: JobNote, root: str) -> None:
     folder = os.path.abspath(note.folder)
     parent, name = os.path.split(folder)
     is_below = parent == os.path.abspath(root) and name.startswith(FOLDER)
-    is_ours = is_below and folder == note.folder
-    if not (is_ours and note.plans):
+    if not all((is_below, folder == note.folder, note.plans)):
         raise ValueError("no folder of plans and results")
     with opened_folder(folder) as descriptor:
         status = os.fstat(descriptor)

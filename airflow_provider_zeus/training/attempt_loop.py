@@ -360,10 +360,8 @@ def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
     log.warning(
         "Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason
     )
-    is_untold = live.no_data or state is State.NO_METRIC
-    if is_untold or live.reached:
-        return
-    if run.job.require_target:
+    is_below = not any((live.no_data, state is State.NO_METRIC, live.reached))
+    if is_below and run.job.require_target:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 
