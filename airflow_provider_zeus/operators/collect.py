@@ -284,8 +284,8 @@ def newest_start(starts: Sequence[Start]) -> int:
     """Return the highest number of a start, counted by the task's tries under this plan; 0 if none
     gives one.
     """
-    numbers = (line.try_number for line in chain.from_iterable(starts))
-    return max(set(range(MOST_STARTS + 1)).intersection(numbers), default=0)
+    numbers = [line.try_number or 0 for line in chain.from_iterable(starts)]
+    return max([number for number in numbers if 0 <= number <= MOST_STARTS], default=0)
 
 
 class LinesOfPlan:
