@@ -35,8 +35,8 @@ class StoreError(ZeusError, RuntimeError):
 
     :param passing: whether the same call may succeed some seconds later: no connection, a lock, no
         answer in time.
-    :param unsure: whether the write may have been stored although it failed: the answer to a commit
-        was lost.
+    :param unsure: whether the write may have been stored although it failed: the answer was lost,
+        or has not come in time.
     """
 
     def __init__(self, message: str, *, passing: bool = False, unsure: bool = False) -> None:

@@ -26,8 +26,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, Origin, State, Trial, TrialKey
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.store.sql.store import Store
 from benchmarks.command import command, option
 from benchmarks.cost.airflow_dag import known_to_airflow

@@ -27,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
     Observation,
@@ -37,7 +38,7 @@ from airflow_provider_zeus.model.trial import (
     State,
 )
 from airflow_provider_zeus.power.device import Device, LimitRange
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.training import torch_listener
 from airflow_provider_zeus.training.protocol.events import ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan

@@ -26,8 +26,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import TrialKey
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import SqlStore
 from benchmarks.command import command, option, progress
 from benchmarks.cost import store_load

@@ -73,6 +73,7 @@ class ZeusTask:
         """Tasks whose XComs it needs, the setup of a ``ZeusTrial`` left out."""
         from airflow.sdk import XComArg
 
+        # An XCom stands in a templated field, or Airflow would not render it.
         values = [self.arguments.get(name) for name in self.task.template_fields]
         operators = [operator for operator, _ in XComArg.iter_xcom_references(values)]
         # a mapped task also needs the values that it is mapped over
@@ -125,6 +126,7 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
         if job is not None:
             job_id = job.job_id or job_id_of_task(dag.dag_id, task.task_id)
             by_id[job_id][task.task_id] = job
+    # Tasks that share a job on purpose have the same sizes and target.
     for job_id, jobs in by_id.items():
         what = f"{' and '.join(jobs)} share the job {job_id}"
         # their order does not matter to what is learned
@@ -160,6 +162,7 @@ def of_schedule(task: ZeusTask, job: ZeusJob, dag: Any) -> Iterator[Finding]:
         r"\b(params|conf|dag_run|partition_key|map_index|var)\b", str(task.written("data_slice"))
     )
     is_fixed = later is not None and later.data_slice == job.data_slice and not by_hand
+    # A slice of one name tells the policy that runs on new data are repeats.
     if is_fixed and job.data_slice is not None:
         what = (
             f"it is {job.data_slice!r} in each run, so all runs count as trained on the same data"
@@ -171,13 +174,12 @@ def of_schedule(task: ZeusTask, job: ZeusJob, dag: Any) -> Iterator[Finding]:
 
 def _of_learn_from(job: ZeusJob, runs: Runs) -> Iterator[Finding]:
     """Whether the runs that a schedule gives teach, or at least some that somebody starts."""
-    scheduled = []
-    if runs.by_assets:
-        scheduled.append("asset_triggered")
-    if runs.by_time:
-        scheduled.append("scheduled")
-    if runs.by_hand:
-        scheduled.append("manual")
+    kinds = {
+        "asset_triggered": runs.by_assets,
+        "scheduled": runs.by_time,
+        "manual": runs.by_hand,
+    }
+    scheduled = [kind for kind, is_given in kinds.items() if is_given]
     others = {"manual"}
     if runs.by_time:
         others.add("backfill")
@@ -210,8 +212,10 @@ def _of_deadline(job: ZeusJob, written: Any, zone: tzinfo, *, recur: bool) -> It
             what = f"{job.finish_by} is past, so each run counts as late and trains at full power"
             yield error("finish_by", what, MOVES)
             return
+    # What a template gives is another time in each run.
     if not isinstance(written, str) or is_deferred(written):
         return
+    # A date that is still to come is right for one run only.
     if recur and isinstance(parse(written), datetime):
         what = (
             f"{written} is one date, and the DAG recurs: each run after it is late and trains at "
@@ -251,6 +255,7 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
 
 def _lacks(operator: Any, arguments: Mapping[str, Any], dag: Any, *, dated: bool) -> Iterator[Lack]:
     """Values that an operator asks for and a run with, or without, a logical date lacks."""
+    # Both kinds of runs are tried: a schedule may give either.
     context = made_up_context(operator, dag, dated=dated)
     key = Runs.of(dag).key
     fields = SimpleNamespace(**{**arguments, "template_fields": operator.template_fields})
@@ -266,6 +271,7 @@ def _lacks(operator: Any, arguments: Mapping[str, Any], dag: Any, *, dated: bool
             except UndefinedError as problem:
                 yield undefined_in(where, text, str(problem), context)
                 continue
+            # A word "None" in the text itself is no missing value.
             if not has_none or "None" in str(template.render(full)):
                 continue
             if "partition_key" in text:
@@ -317,6 +323,7 @@ def of_function(operator: ZeusTrainOperator, job: ZeusJob) -> Iterator[Finding]:
 def _names_in(function: Callable[..., Any]) -> set[str]:
     """The names that the code of a function and of the functions within it use."""
     names: set[str] = set()
+    # A decorator hides the author's function.
     codes = [getattr(inspect.unwrap(function), "__code__", None)]
     for code in codes:  # it grows: a name may be used in a function within alone
         if code is not None:

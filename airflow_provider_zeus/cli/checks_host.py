@@ -31,6 +31,7 @@ def device(device: Device) -> Finding:
     info = device.info
     limits = device.limit_range()
     finding = f"device='auto' is {info.count} x {info.model}"
+    # A device without a meter still has a clock, so a job can run.
     if info.energy_source:
         finding += f", energy from {info.energy_source}"
     else:
@@ -45,6 +46,7 @@ def device(device: Device) -> Finding:
             f"{finding}, so batch sizes are tuned on time alone",
             remedy.removeprefix("no source of energy. "),
         )
+    # A device that never had limits is not at fault.
     if limits is None and "limit_range" in missing:
         return warning("device", f"{finding}, no power limit may be set", missing["limit_range"])
     return ok("device", finding)
@@ -56,6 +58,7 @@ def energy(device: Device, pause: Callable[[float], object] = time.sleep) -> Fin
     ``pause`` sleeps a number of seconds.
     """
     source = device.info.energy_source
+    # Two readings: a counter that stands still reads as well as any.
     first_j = device.energy_j()
     if source is None:
         finding = (
@@ -94,6 +97,7 @@ def cap(device: Device, pause: Callable[[float], object] = time.sleep) -> Findin
         watch.close(limit_w, device.now_s())
     now_j = device.energy_j()
     busy = device.busy()
+    # An idle GPU is held back by nothing, which says nothing of a training.
     if busy is None or busy < WORKING:
         return ok(
             "cap",
@@ -124,6 +128,7 @@ def state(state_dir: Path) -> Finding:
     """Whether limit records can be written, and whether one is orphaned: its training has died."""
     # the folder may be made later, in the nearest parent that exists
     folder = next((p for p in (state_dir, *state_dir.parents) if p.exists()), state_dir)
+    # A record that cannot be written means a limit that cannot be given back.
     is_writable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
     if not is_writable:
         return error(
@@ -191,6 +196,7 @@ def permission(
     helper_fails = power_socket and "power_socket" in device.missing.get("limit_range", "")
     if device.limit_range() is None and not helper_fails:
         return ok("permission", "this device has no power limit to set")
+    # A process that may set limits itself needs no helper.
     privilege = _privilege(euid, status)
     zeusd = ZEUSD + (environ.get("ZEUSD_SOCK_PATH") or "/run/zeusd/zeusd.sock")
     sockets = dict.fromkeys(filter(None, (power_socket, SIDECAR, zeusd)))
@@ -208,6 +214,7 @@ def permission(
         remedy = f"set [zeus] power_socket = {usable[0]}"
     elif privilege:
         remedy = "leave [zeus] power_socket empty: this user may set limits itself"
+    # What the configuration names is what trainings will use.
     if power_socket in usable:
         return ok(
             "permission",
@@ -267,6 +274,7 @@ def signal(name: str) -> Finding:
 
 def _problem(power_socket: str, uuids: list[str], ask: Ask | None) -> str:
     """Why the helper at a socket cannot set limits; empty if it can."""
+    # A socket that is not there says more than a refused connection.
     path = power_socket.removeprefix(ZEUSD)
     if not os.path.exists(path):
         return "no, no socket there"

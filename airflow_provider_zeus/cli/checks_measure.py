@@ -65,6 +65,7 @@ def of_patterns(
 
     :param in_variables: the trial log is in Airflow's Variables.
     """
+    # The usual case: nothing to look up.
     if not task_patterns.included:
         return ok("measure", "[zeus] measure names no task of a DAG that does not know Zeus")
     # Airflow's database would hold a Variable for each run of each task
@@ -119,6 +120,7 @@ def of_refused(dags: Sequence[KnownDag], *, is_set: bool) -> Finding:
         "set"
     )
     remedy = f"set {FLAG}=False there, or leave [zeus] measure empty"
+    # Nothing is refused yet: it would be once an option is set.
     if not is_set:
         return Finding("refused DAGs", "ok", finding, remedy)
     return error("refused DAGs", finding, remedy)
@@ -130,6 +132,7 @@ def sets_flag(file: str) -> bool:
     """
     with suppress(OSError, ValueError, SyntaxError, RecursionError):
         text = Path(file).read_text(encoding="utf-8")
+        # Parsing every file would take seconds; most never name it.
         if FLAG not in text:
             return False
         values = chain.from_iterable(map(_values_of_flag, ast.walk(ast.parse(text))))
@@ -139,6 +142,7 @@ def sets_flag(file: str) -> bool:
 
 def _values_of_flag(node: ast.AST) -> Iterator[ast.expr]:
     """The values of the flag in a call, or in a dictionary, such as ``default_args``."""
+    # It may be an argument, or an entry of default_args.
     if isinstance(node, ast.keyword) and node.arg == FLAG:
         yield node.value
     if isinstance(node, ast.Dict):

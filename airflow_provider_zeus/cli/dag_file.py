@@ -57,6 +57,7 @@ def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
     search = Search()
     own = None
     likely = certain or defining
+    # Of several candidates any may fail or hang: they are imported in other processes.
     if len(likely) == 1:
         own = likely[0]
         imported = _imported(dag_id, own)
@@ -77,6 +78,7 @@ def import_dag(dag_id: str, file: str | None) -> tuple[Any, Finding]:
 def _not_found(dag_id: str, search: Search, likely: Sequence[DagFile]) -> Finding:
     """Why there is no such DAG. ``likely``: the files that may be its own."""
     problems = {f.path: search.errors[f.path] for f in likely if f.path in search.errors}
+    # A mistake in the file itself is more likely than a wrong id.
     if problems:
         texts = [f"{os.path.basename(path)}: {text}" for path, text in problems.items()]
         remedy = "correct it"
@@ -87,6 +89,7 @@ def _not_found(dag_id: str, search: Search, likely: Sequence[DagFile]) -> Findin
         finding = f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}"
         return error("import", finding, remedy)
     near = difflib.get_close_matches(dag_id, search.ids, cutoff=0.5) or sorted(search.ids)[:10]
+    # A DAG that is generated has its id in no text.
     remedy = "name the file that defines it by --file"
     if near:
         remedy = f"did you mean {', '.join(near)}"
@@ -140,7 +143,9 @@ def _last_read(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
 
 def _naming(dag_id: str, files: Sequence[DagFile]) -> tuple[list[DagFile], list[DagFile]]:
     """(The files that seem to define the DAG; they and those that have its id as a text)."""
+    # The id as a text: a DAG's file mostly holds it.
     quoted = [f'"{dag_id}"'.encode(), f"'{dag_id}'".encode()]
+    # A decorated function gives its own name to the DAG.
     defined = [f"def{dag_id}(".encode()]
     for name in quoted:
         defined += [b"DAG(" + name, b"dag_id=" + name]
@@ -193,6 +198,7 @@ def _imported(dag_id: str, file: DagFile) -> Imported:
         bag = BundleDagBag(dag_folder=file.path, bundle_path=file.folder, bundle_name=file.bundle)
     finally:
         logging.disable(logging.NOTSET)
+        # A setting of the caller must not stay changed.
         os.environ.pop(option)
         if before is not None:
             os.environ[option] = before
@@ -201,12 +207,14 @@ def _imported(dag_id: str, file: DagFile) -> Imported:
     ids = list(bag.dags)
     if dag is None:
         finding = ok("import", "no such DAG")
+        # A file has one error, which may be empty.
         for text in bag.import_errors.values():
             if text.strip():
                 finding = error("import", text.strip().splitlines()[-1])
                 break
         return Imported(None, ids, finding)
     what = f"{dag_id} in {dag.fileloc}"
+    # 0 means that Airflow sets no limit.
     if took_s <= allowed_s or allowed_s <= 0:
         return Imported(dag, ids, ok("import", what))
     limit = f"Airflow stops it after {allowed_s:g} s ([core] dagbag_import_timeout)"
@@ -238,12 +246,14 @@ def _search(search: Search, dag_id: str, files: Sequence[DagFile]) -> None:
     goes on behind it.
     """
     while files and search.file is None:
+        # A pipe ends with its process, so that a crash is seen.
         reader, writer = os.pipe()
         # a fork has Airflow imported already: a new process would take seconds for each file
         child = os.fork()
         if not child:
             os.close(reader)
             _be_importer(files, writer)
+        # Else the pipe would not end with the child.
         os.close(writer)
         try:
             with open(reader, "rb", buffering=0) as lines:
@@ -253,6 +263,7 @@ def _search(search: Search, dag_id: str, files: Sequence[DagFile]) -> None:
                 # its import may hang, and hold on to anything
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+        # The next process goes on behind the file that ended this one.
         files = files[count:]
 
 
@@ -286,6 +297,7 @@ def _be_importer(files: Sequence[DagFile], writer: int) -> NoReturn:
         drop_output()
         for file in files:
             imported = _imported("", file)
+            # A line has to fit into the pipe at once.
             problem = imported.problem[:500]
             os.write(writer, json.dumps([imported.ids, problem]).encode() + b"\n")
             if problem:

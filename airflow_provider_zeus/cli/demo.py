@@ -45,6 +45,7 @@ class DemoError(ZeusError):
 def demo(args: Namespace) -> int:
     """Trigger runs of the example, follow them, and name the page that shows them."""
     deadline_s = time.monotonic() + args.wait
+    # Airflow first: without it nothing can be said of the DAG.
     _wait(_airflow_missing, deadline_s)
     _wait(_dag_missing, deadline_s)
     # a new DAG is paused, and its runs would wait
@@ -80,12 +81,14 @@ def _wait(missing: Callable[[], str | None], deadline_s: float) -> None:
     """
     printed = None
     while True:
+        # Asked again and again: people start Airflow in another terminal meanwhile.
         problem = missing()
         if problem is None:
             return
         room_s = deadline_s - time.monotonic()
         if room_s <= 0:
             raise DemoError(problem)
+        # One line for each problem: a line each second would hide the next one.
         if problem != printed:
             printed = problem
             say(f"  {problem} Waiting for it, {room_s:.0f} s at most ...")
@@ -101,6 +104,7 @@ def _airflow_missing() -> str | None:
         "run 'airflow standalone' in another terminal, with the same AIRFLOW_HOME and settings as "
         "here"
     )
+    # A database without tables is the usual first state of a new folder.
     problem = not_migrated()
     if problem is not None:
         return f"No Airflow runs here: {problem}; {start}."
@@ -124,12 +128,14 @@ def _dag_missing() -> str | None:
 
     with create_session() as session:
         dag = session.get(DagModel, DAG_ID)
+        # A stale one is of a file that is gone.
         if dag is not None and not dag.is_stale:
             return None
     with create_session() as session:
         ends_so = ParseImportError.filename.like(f"%{DAG_ID}.py")
         error = session.scalar(select(ParseImportError.stacktrace).where(ends_so).limit(1))
     if error:
+        # The last line of a traceback names the error.
         error = error.strip().splitlines()[-1]
         return f"DAG {DAG_ID} cannot be imported: {error}. See 'airflow dags list-import-errors'."
     package = Path(__file__).resolve().parents[1]
@@ -142,6 +148,7 @@ def _dag_missing() -> str | None:
             f"DAG {DAG_ID} is not there, and [core] load_examples is off here: start Airflow with "
             f"AIRFLOW__CORE__LOAD_EXAMPLES=True, or {copy}."
         )
+    # Airflow loads no examples of a provider unless a bundle has their folder.
     bundles = [bundle.path for bundle in DagBundlesManager().get_all_dag_bundles()]
     if not any(example.is_relative_to(path) for path in bundles):
         return (
@@ -177,6 +184,7 @@ def _quietly() -> Iterator[None]:
     """Keep Airflow's log lines about each new run off the terminal; warnings stay."""
     import structlog
 
+    # The caller's own settings come back, whatever happens.
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     try:
@@ -229,6 +237,7 @@ def _follow(run_ids: list[str]) -> Iterator[tuple[str, bool]]:
             yield run_id, states[run_id] == "success"
         if not open_runs:
             return
+        # A run that somebody deletes would be waited for without end.
         gone = [r for r in open_runs if r not in states]
         if gone:
             raise DemoError(f"{gone[0]} was deleted meanwhile: run 'airflow zeus demo' again.")
@@ -281,6 +290,7 @@ def ui_url() -> str:
     base_url: str = conf.get("api", "base_url", fallback="") or ""
     if base_url.rstrip("/"):
         return base_url.rstrip("/")
+    # Airflow serves the UI itself if no address is set.
     scheme = "https" if conf.get("api", "ssl_cert", fallback="") else "http"
     return f"{scheme}://127.0.0.1:{conf.get('api', 'port', fallback='') or 8080}"
 

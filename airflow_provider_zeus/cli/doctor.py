@@ -16,7 +16,7 @@ from airflow_provider_zeus.errors import StoreError, ZeusError
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.power.device import Device, default_state_dir
 from airflow_provider_zeus.power.factory import open_device
-from airflow_provider_zeus.signals.prices import in_force
+from airflow_provider_zeus.signals.prices import in_force, of_airflow
 from airflow_provider_zeus.store.base import UPGRADE, trial_label
 from airflow_provider_zeus.store.open import (
     DEFAULT_CONN_ID,
@@ -90,6 +90,7 @@ def examine(conn_id: str, measure: str | None = None) -> Iterator[Finding]:
 
 def _explained(of_log: Sequence[Finding]) -> Iterator[Finding]:
     """The findings of the log; if they failed since Airflow has no database yet, that is one."""
+    # Many errors would hide the one cause that they have.
     failed = [finding for finding in of_log if finding.status == "error"]
     cause = not_migrated() if failed else None
     if cause is not None:
@@ -120,11 +121,13 @@ def versions(airflow: str | None = None) -> Finding:
     ``airflow``: by default the installed version.
     """
     airflow = airflow or version("apache-airflow-core")
+    # Patches of a version are compatible.
     minor = tuple(int(part) for part in airflow.split(".")[:2])
     installed = []
     for package in ("airflow-provider-zeus", "torch", "nvidia-ml-py"):
         try:
             installed.append(f"{package} {version(package)}")
+        # torch and the driver's binding are optional.
         except PackageNotFoundError:
             installed.append(f"{package} not installed")
     finding = f"Airflow {airflow}, Python {platform.python_version()}, {', '.join(installed)}"
@@ -151,6 +154,7 @@ def store(conn_id: str) -> Finding:
             f"{variables.identity}, {jobs}: runs of a job must not overlap",
         )
     identity, present = _schema_of(url)
+    # An empty database on one host is made by its first run; a shared one is not.
     if present is None and _is_made_by_a_run(url):
         return ok("store", f"{identity}: not there yet, the first run of a job creates it")
     return ok("store", f"{identity} can be reached")
@@ -186,6 +190,7 @@ def trials(conn_id: str) -> Finding:
     url = store_url(conn_id)
     if url is not None and missing_file(url) is not None:
         return ok("runs", "no log yet")
+    # A check must not make a log.
     with closing(open_store(conn_id, create=False)) as store:
         count = sum(len(store.trials(job_id)) for job_id in store.jobs())
         left_out = [f"{trial_label(damage)}: {damage.problem}" for damage in store.unreadable]
@@ -243,7 +248,7 @@ def pending(state_dir: Path) -> Finding:
 def named_tasks(text: str | None) -> Finding:
     """The tasks that ``[zeus] measure`` names, or a text in its place. Raises StoreError."""
     if text is None:
-        text = measure_option()
+        text = of_airflow("measure")
     patterns = TaskPatterns.parse(text)
     if not patterns.included:
         return checks_measure.of_patterns(patterns, (), in_variables=False)
@@ -254,15 +259,8 @@ def named_tasks(text: str | None) -> Finding:
 
 def refused() -> Finding:
     """Which DAGs Airflow refuses while ``[zeus] measure`` is set."""
-    is_set = bool(TaskPatterns.parse(measure_option()).included)
+    is_set = bool(TaskPatterns.parse(of_airflow("measure")).included)
     return checks_measure.of_refused(checks_measure.known_dags(), is_set=is_set)
-
-
-def measure_option() -> str:
-    """``[zeus] measure`` as it is set."""
-    from airflow.sdk import conf
-
-    return conf.get("zeus", "measure", fallback="") or ""
 
 
 def factors() -> Finding:

@@ -31,6 +31,7 @@ def export(args: Namespace) -> int:
     """
     is_json = args.format == "json"
     if args.format is None and args.output:
+        # A name tells what its author wants.
         is_json = Path(args.output).suffix in (".json", ".jsonl")
     write = _write_json if is_json else _write_csv
     with opened(args) as store:
@@ -65,6 +66,7 @@ def _write_json(file: TextIO, store: Store, jobs: Iterable[str]) -> int:
             file.write(line_of_part(part))
             if isinstance(part, RunTrials):
                 count += len(part.trials)
+    # An import tells by it whether the file is whole.
     file.write(line_of("end", {"trials": count}))
     return count
 
@@ -104,6 +106,7 @@ def _target(path: str | None) -> Iterator[TextIO]:
             yield file
     except OSError as error:
         why = error.strerror
+        # The system's own words speak of too many links.
         if error.errno == errno.ELOOP:
             why = "it is a symbolic link"
         raise StoreError(

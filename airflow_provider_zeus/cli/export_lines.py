@@ -18,7 +18,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.event import Event
 from airflow_provider_zeus.model.job import job_fields
 from airflow_provider_zeus.model.job_checks import fits_index
-from airflow_provider_zeus.model.partial_sums import merged
+from airflow_provider_zeus.model.partial_sums import Report, finite, merged
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, MOST_TEXT, truncated
 from airflow_provider_zeus.model.trial import (
     Observation,
@@ -29,7 +29,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.trial_fields import FIELDS, flat
 from airflow_provider_zeus.model.wire import MOST_NUMBER, decode, encode, refuse_constant
-from airflow_provider_zeus.store.base import HistoryPart, JobHead, JobProfile, Report, RunTrials
+from airflow_provider_zeus.store.base import HistoryPart, JobHead, JobProfile, RunTrials
 from airflow_provider_zeus.store.rows import (
     DAMAGE,
     is_known,
@@ -37,7 +37,6 @@ from airflow_provider_zeus.store.rows import (
     points_to_lists,
     trial_from_dict,
 )
-from airflow_provider_zeus.store.rules import finite
 
 FORMAT = 1
 MOST_LINE = 4 * 1024 * 1024  # bytes: of a few trials with every text as long as it may be
@@ -137,6 +136,7 @@ def refuse(place: str, column: str, value: object, problem: str, remedy: str = A
 
 def _check_text(place: str, name: str, text: object) -> None:
     """Refuse a text that cannot be stored as it is."""
+    # What would be cut at an import would differ from what was exported.
     if isinstance(text, str) and truncated(text) != text:
         problem = f"longer than {MOST_TEXT} characters, or no text that can be stored"
         refuse(place, name, text, problem)
@@ -161,6 +161,7 @@ def _member(place: str, line: bytes) -> tuple[str, Any]:
 def _check_format(place: str, kind: str, value: Any) -> None:
     if kind == "format" and value == FORMAT:
         return
+    # Any text may stand there, and would fill the terminal.
     if not isinstance(value, int):
         value = "..."
     problem = f"this version reads format {FORMAT} alone"
@@ -169,6 +170,7 @@ def _check_format(place: str, kind: str, value: Any) -> None:
 
 def _check_end(place: str, value: Any, trials: int) -> None:
     count = _field(place, value, "trials")
+    # A file that was cut off ends at a line like any other.
     if count != trials:
         problem = f"there are {trials} before it: a part of the file is missing"
         refuse(place, "trials", count, problem)
@@ -186,6 +188,7 @@ def _head(place: str, value: Any, *, after: str) -> JobHead:
     ``after``: the job before it, whose name comes first in the alphabet.
     """
     try:
+        # A newer version may have added fields, which an older one can do without.
         head = decode(JobHead, value, newer=True)
     except ValueError as error:
         refuse(place, "job", "...", str(error))
@@ -235,6 +238,7 @@ def _profile(place: str, entry: Mapping[str, Any]) -> JobProfile:
     are_texts = all(isinstance(text, str) and truncated(text) == text for text in texts)
     # a bool is an int to isinstance
     is_count = type(count) is int and 0 < count < 10**6
+    # They are a key of a table: another type would be another device.
     if not are_texts or not is_count:
         refuse(place, "device", str((model, count, source, version)), "no device")
     try:
@@ -260,12 +264,14 @@ def _profile(place: str, entry: Mapping[str, Any]) -> JobProfile:
 def _run(place: str, entry: Mapping[str, Any], skipped: Skipped) -> RunTrials:
     """The closed trials of a run, or of a part of one."""
     rows = _field(place, entry, "trials")
+    # A line of any number of trials would not fit into memory.
     if not isinstance(rows, list) or not 0 < len(rows) <= RunTrials.MOST:
         refuse(place, "trials", "...", f"no list of 1 to {RunTrials.MOST}")
     trials = []
     points = []
     for index, row in enumerate(rows):
         trial = _trial(f"{place}, trials[{index}]", row, skipped)
+        # A trial of another job would change what that job has learned.
         if trial.job_id != entry["job_id"]:
             refuse(place, "job_id", trial.job_id, "not that of its run")
         # its own log will still change it
@@ -304,6 +310,7 @@ def _trial(place: str, row: Any, skipped: Skipped) -> Trial:
         trial.job  # noqa: B018 - raises if this version cannot read it
     except (*DAMAGE, JobSpecError) as error:
         refuse(place, "trial", f"{type(error).__name__}: {error}"[:200], "cannot be read")
+    # A state of a newer version cannot be decided with.
     if not is_known(trial):
         name = "phase" if trial.state in set(State) else "state"
         refuse(place, name, str(row.get(name)), "not known to this version", UPGRADE)

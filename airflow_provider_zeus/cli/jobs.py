@@ -51,6 +51,7 @@ def list_jobs(args: Namespace) -> int:
         measured = store.outside_jobs()
         jobs = measured
         if not args.measured:
+            # A site measures hundreds of tasks from outside, and has few jobs.
             jobs = sorted({*store.jobs()} - {*measured})
         logs, status = of_all_jobs(
             store, lambda job_id: (store.trials(job_id), store.settings(job_id)), jobs
@@ -120,6 +121,7 @@ def pin(args: Namespace) -> None:
     Raises JobSpecError if the job does not have it.
     """
     job_id, sizes = _with_sizes(args)
+    # A pin to another size would stop the job at its next run.
     if args.batch_size not in sizes:
         raise JobSpecError.of(
             "BATCH_SIZE",
@@ -162,6 +164,7 @@ def exclude(args: Namespace) -> None:
         log = store.trials(job_id)
         before = set(store.settings(job_id).get(EXCLUDED, ()))
     numbers = RunNumbers(log)
+    # All attempts of the run: one alone would still teach.
     run = {trial.number for trial in log if numbers.run(trial) == args.number}
     if not run:
         raise StoreError(f"{job_id} has no run {args.number}. See 'airflow zeus runs {job_id}'.")
@@ -185,6 +188,7 @@ def reset(args: Namespace) -> int:
     question = f"Forget what the runs of {job_id} taught? They stay in the log. [y/N] "
     if not confirmed(question, yes=args.yes):
         return 1
+    # A time is in no earlier version, and tells people when.
     version = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     _change(job_id, job_version=version)
     say(

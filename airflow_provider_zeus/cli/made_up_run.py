@@ -69,6 +69,7 @@ class Runs:
         """Those of a DAG."""
         timetable = dag.timetable
         by_assets = bool(getattr(timetable, "asset_condition", None))
+        # A timetable for assets can be scheduled, too, but not by time alone.
         by_time = timetable.can_be_scheduled and (not by_assets or hasattr(timetable, "timetable"))
         # No field of a DAG that is only defined says these.
         names = [kind.__name__ for kind in type(timetable).__mro__]
@@ -116,6 +117,7 @@ class OnlyInRun:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        # Python itself asks for these, for example to copy or to print.
         if name.startswith("__"):
             raise AttributeError(name)
         raise NotHereError(self._name)
@@ -184,6 +186,7 @@ def made_up_context(task: Any, dag: Any, *, dated: bool, days: int = 0) -> dict[
         data_interval_start=None,
         data_interval_end=None,
     )
+    # A task's own parameter comes before that of its DAG, as in Airflow.
     params = {**dag.params, **task.params}
     context: dict[str, Any] = {
         **{name: OnlyInRun(name) for name in ONLY_IN_RUN},
@@ -202,6 +205,7 @@ def made_up_context(task: Any, dag: Any, *, dated: bool, days: int = 0) -> dict[
     # an older Airflow lacks some of them: a template that asks for one is a mistake there
     for name in {*ONLY_IN_RUN, "partition_key"} - Context.__annotations__.keys():
         del context[name]
+    # Runs by assets or by hand have no date, so templates with one fail.
     if not dated:
         return context
     dag_run.logical_date = now
@@ -234,6 +238,7 @@ def _looked_up() -> dict[str, Any]:
         def __getattr__(self, name: str) -> Any:
             return self.get(name)
 
+    # var.json parses what var.value gives as text.
     parsed = Look(partial(Variable.get, deserialize_json=True))
     return {
         "var": SimpleNamespace(value=Look(Variable.get), json=parsed),

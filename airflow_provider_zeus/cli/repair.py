@@ -88,6 +88,7 @@ def _restore_limits(folder: Path) -> bool:
 def _store_costs(args: Namespace, folder: Path) -> bool:
     """Store the costs that were kept while the store could not be reached."""
     variables = AirflowVariables()
+    # A log that no run has made yet has nothing to store into, and none may be made here.
     missing = _missing_log(args)
     if missing is not None:
         stored = 0
@@ -97,6 +98,7 @@ def _store_costs(args: Namespace, folder: Path) -> bool:
             stored = drain(store, variables, None, state_dir=folder)
             where = store.identity
     say(f"Pending costs: {stored} stored in {where}.")
+    # Looked up again: a cost may have been refused.
     waiting = pending_places(variables, folder)
     for place in waiting:
         say(f"  left: {place}")
@@ -154,9 +156,11 @@ def _close(args: Namespace) -> int:
     with opened(args) as store:
         job_id = known(store, job)
         log = store.trials(job_id)
+        # People name an attempt by the number of its run.
         numbers = RunNumbers(log)
         trial = _open_trial(job_id, log, numbers, attempt)
         what = _named(trial, numbers)
+        # Its training may still run: then its result would be lost.
         if not confirmed(f"Close {what} permanently? [y/N] ", yes=args.yes):
             return 1
         closed = store.close_trial(job_id, trial.number, by=os_user())
@@ -177,10 +181,12 @@ def _open_trial(job_id: str, trials: Sequence[Trial], numbers: RunNumbers, attem
     by_attempt = {numbers.attempt(trial): trial for trial in trials}
     trial = by_attempt.get(attempt)
     if trial is None:
+        # A mistyped number is mostly near the newest one.
         newest = list(by_attempt)[-1] if by_attempt else "none"
         remedy = f"Its newest one is {newest}; see 'airflow zeus runs {job_id}'"
         problem = f"{job_id} has no such attempt that can be read"
         raise JobSpecError.of("ATTEMPT", attempt, problem, remedy)
+    # Closed twice, a later reason would hide the first one.
     if trial.state is not State.RUNNING and trial.closed_at is not None:
         state = trial.state.text
         if trial.reason:

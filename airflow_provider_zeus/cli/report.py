@@ -52,6 +52,7 @@ def report(args: Namespace) -> None:
         raise JobSpecError.of("month", month, "no month", 'write it as "2026-11"') from None
     with opened(args) as store:
         sums = store.sums([begin_s, end_s])
+        # Only a job has a default to compare with: owners and tags have sums alone.
         if args.by == "job":
             jobs = sorted({(s.dag_id, s.job_id) for s in sums if not s.outside})
             saved = {key: month_saved(store, *key, begin_s, end_s) for key in jobs}
@@ -77,6 +78,7 @@ def by_job(
     if silent:
         note = f"In no figure: {silent}."
     cells = [month_report.job_cells(row, prices) for row in rows]
+    # A column that repeats the names next to it makes a terminal's lines break.
     if all(names_in(row.job_id)[0] == row.dag_id for row in rows):
         for row_cells in cells:
             del row_cells["dag"]  # the jobs' names say it
@@ -96,9 +98,12 @@ def by_owner_or_tag(
     groups = [group for group in by_group(sums, about) if group.by == by]
     names = [name.lower() for name in ("jobs", *SPENT)]
     rows = []
+    # Joules of two kinds are never in one sum.
     for kind in dict.fromkeys(group.kind for group in groups):
-        for name, *cells in group_rows(groups, by, kind, prices):
-            rows.append({by: name, "source": kind, **dict(zip(names, cells, strict=True))})
+        rows += [
+            {by: name, "source": kind, **dict(zip(names, cells, strict=True))}
+            for name, *cells in group_rows(groups, by, kind, prices)
+        ]
     return MonthTable(
         columns=GROUP_COLUMNS,
         records=[{"month": month, **group_record(group, prices)} for group in groups],
@@ -115,6 +120,7 @@ def _print(table: MonthTable, output: str) -> None:
         writer = csv.DictWriter(sys.stdout, table.columns)
         writer.writeheader()
         for record in table.records:
+            # A spreadsheet would compute a name that begins with "=".
             writer.writerow({name: cell(value) for name, value in record.items()})
         return
     show(table.rows, empty=table.empty)

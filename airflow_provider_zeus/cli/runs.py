@@ -39,12 +39,15 @@ def runs(args: Namespace) -> None:
         of_job = [
             run for run in of_job if args.run in (run[0].origin.run_id, str(numbers.run(run[0])))
         ]
+    # A job of years has thousands of runs, and a terminal some fifty lines.
     last = args.last or 20
     trials = list(chain.from_iterable(of_job[-last:]))
+    # Programs get figures, people a table.
     if print_data([_figures(trial, numbers) for trial in trials], args.output):
         return
     plain = args.output == "plain"
     show(_rows(trials, numbers, why=args.why), empty=empty, plain=plain)
+    # What a training has not finished may still change.
     ended = [trial for trial in trials if trial.state is not State.RUNNING]
     untaught = bypassed(trials)
     if untaught:
@@ -56,16 +59,16 @@ def runs(args: Namespace) -> None:
 def _rows(trials: Sequence[Trial], numbers: RunNumbers, *, why: bool) -> list[dict[str, str]]:
     """The table. A column that shows nothing new in any row is left out."""
     rows = [_cells(trial, numbers) for trial in trials]
-    needless = set[str]()
-    if not why:
-        needless.add("why")
-    if all(trial.origin.map_index < 0 for trial in trials):
-        needless.add("map index")
-    if all(trial.planned.start is None for trial in trials):
-        needless.add("start")
-    if all((trial.origin.data_slice or "") in trial.origin.run_id for trial in trials):
-        needless.add("slice")
-    return [{name: cell for name, cell in row.items() if name not in needless} for row in rows]
+    # A column of the same cell in each row would make the lines of a terminal break.
+    origins = [trial.origin for trial in trials]
+    is_shown = {
+        "why": why,
+        "map index": any(origin.map_index >= 0 for origin in origins),
+        "start": any(trial.planned.start is not None for trial in trials),
+        # most slices are named by their run
+        "slice": any((origin.data_slice or "") not in origin.run_id for origin in origins),
+    }
+    return [{name: cell for name, cell in row.items() if is_shown.get(name, True)} for row in rows]
 
 
 def _cells(trial: Trial, numbers: RunNumbers) -> dict[str, str]:
@@ -73,6 +76,7 @@ def _cells(trial: Trial, numbers: RunNumbers) -> dict[str, str]:
     origin = trial.origin
     state = trial.state.text
     if o.bypassed is not None:
+        # Such a run looks like any other, yet nothing was learned from it.
         state += " (untaught)"
     if UNSEEN in o.reasons:
         state += " (batch size not seen)"
@@ -109,6 +113,7 @@ def _figures(trial: Trial, numbers: RunNumbers) -> dict[str, Any]:
     origin = trial.origin
     cost, unit = cost_of(trial)
     generations = None
+    # A job that chooses no start has no generations.
     if trial.planned.start:
         generations = trial.generations
     started_from = None

@@ -78,6 +78,7 @@ def message_of(error: ZeusError) -> str:
 
     If Airflow has no database yet in which a Connection is looked up, that is the cause.
     """
+    # Airflow's own message names a table, which tells a user nothing.
     if isinstance(error, ConnectionLookupError):
         problem = not_migrated()
         if problem is not None:
@@ -94,6 +95,7 @@ def not_migrated() -> str | None:
     # it logs that it waits
     logging.getLogger(check_migrations.__module__).setLevel(logging.WARNING)
     try:
+        # It asks once a second: one look is enough.
         check_migrations(timeout=1)
     except TimeoutError:
         return "Airflow's metadata database lacks the tables of this version of Airflow"
@@ -208,7 +210,9 @@ def confirmed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     try:
+        # A name in the question may hold control characters.
         agrees = input(visible(question)).strip().lower() in ("y", "yes")
+    # Without a terminal nobody can agree.
     except EOFError:
         print()
         agrees = False
@@ -238,7 +242,9 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str, plain: bool = False) 
     from airflow_provider_zeus.airflow_compat import AirflowConsole, SimpleTable
 
     table = SimpleTable(show_header=True)
+    # Airflow's table would end with an empty line.
     table.caption = None
+    # Figures stand right-aligned, so that digits of one size are above each other.
     figures = ("attempt", "runs", "batch size", "epochs", "energy", "time", "limit")
     for name in rows[0]:
         if name in figures:

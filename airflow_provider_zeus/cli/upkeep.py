@@ -49,12 +49,14 @@ def upgrade_tables(conn_id: str = DEFAULT_CONN_ID) -> str:
     parsed = read_url(url)
     engine = engine_of(parsed)
     try:
+        # Asked before: afterwards nobody can tell whether anything was changed.
         before = present_version(engine)
         check(engine, create=True)
     finally:
         forget(engine)
     if before == HEAD:
         return f"The run log at {shown(parsed)} is up to date: schema {HEAD}."
+    # An administrator wants to know whether tables were changed or made.
     origin = f"was {before}" if before else "new"
     return f"The run log at {shown(parsed)} now has schema {HEAD} ({origin})."
 
@@ -71,6 +73,7 @@ def backup(args: Namespace) -> None:
 def restore(args: Namespace) -> int:
     """Replace the trial log by a backup; exit status 1 if the user says no."""
     log = _sqlite_log(args.conn_id, f"pg_restore --clean --if-exists {args.file}")
+    # Read before the question: a file that is no backup must not replace a log.
     trials = sqlite_backup.trials_in(Path(args.file))
     question = (
         f"Replace the run log at {log} by {args.file} with {counted(trials, 'attempt')}? (y/N) "
@@ -162,6 +165,7 @@ def seconds_of(text: str) -> float:
 
 def size_text(size: int) -> str:
     """Bytes as text."""
+    # The largest unit that fits.
     for unit, of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= of:
             return f"{size / of:.3g} {unit}"
@@ -183,6 +187,7 @@ def _summary(pruned: Pruned) -> str:
             f"{counted(pruned.checkpoints, 'checkpoint')} ({size_text(pruned.checkpoint_bytes)})"
         )
     text = f"{pruned.job_id}: {', '.join(parts)}"
+    # Else a reader would wonder why old rows stay.
     if pruned.whole:
         text += f"; of that age {pruned.whole:,} more kept (open, or in the policy's window)"
     return text
@@ -190,6 +195,7 @@ def _summary(pruned: Pruned) -> str:
 
 def _progress(pruned: Pruned) -> None:
     """Print a line of progress every :data:`_SAY_EVERY` trials."""
+    # Both steps go through the same trials.
     done = max(pruned.points, pruned.decisions)
     if done >= _SAY_EVERY and done % _SAY_EVERY < TRIALS_A_STEP:
         say(f"{pruned.job_id}: {counted(done, 'attempt')} so far", file=sys.stderr)

@@ -16,8 +16,8 @@ from airflow_provider_zeus.operators.train import (
     as_job,
     check_function,
     check_run_given,
+    positional,
     refuse_task,
-    run_position,
 )
 
 
@@ -51,9 +51,9 @@ class ZeusDecoratedOperator(DecoratedOperator, ZeusTrainOperator):
             gets_run = RUN in inspect.signature(python_callable).parameters
         if gets_run:
             # a place for ``run``: the author calls the function with the other arguments only
-            position = run_position(python_callable)
-            if position < len(args):
-                args.insert(position, None)
+            given = positional(python_callable)[: len(args)]
+            if RUN in given:
+                args.insert(given.index(RUN), None)
             else:
                 keywords = {RUN: None, **keywords}
         super().__init__(

@@ -12,11 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
-from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.units import counted
-
-log = guarded_log(__name__)
 
 
 class OwnEnd(NamedTuple):
@@ -25,6 +22,9 @@ class OwnEnd(NamedTuple):
     option: str
     value: object
     epochs: float
+
+
+NO_END = OwnEnd("", None, math.inf)  # it never ends by itself, or it is not known when
 
 
 class DrivenRun:
@@ -68,7 +68,7 @@ class DrivenRun:
         *,
         batch_size: int | None,
         processes: int,
-        end: OwnEnd | None,
+        end: OwnEnd,
         samples: float | None,
         trained: float,
     ) -> None:
@@ -77,7 +77,7 @@ class DrivenRun:
         :param batch_size: samples of one optimizer step of this process, as the framework is set
             up; None: unknown.
         :param processes: how many train together, as the framework sees it.
-        :param end: by which the framework ends by itself; None: it never does.
+        :param end: by which the framework ends by itself.
         :param samples: of one epoch of this process; None: unknown.
         :param trained: epochs that its checkpoint has trained; 0 if it begins afresh.
 
@@ -99,7 +99,7 @@ class DrivenRun:
             )
             remedy = "take it from run.local_batch_size"
             raise JobSpecError.of("batch size", batch_size, problem, remedy)
-        if end is not None and end.epochs < self.max_epochs:
+        if end.epochs < self.max_epochs:
             needed = counted(self.max_epochs, "epoch")
             problem = f"the run may need {needed}, and the trainer ends after {end.epochs:.3g}"
             remedy = f"set {self._epochs_option}=run.job.max_epochs"
@@ -128,10 +128,9 @@ class DrivenRun:
         Raises JobSpecError if all are trained, and no earlier try of this run left the checkpoint.
         """
         if trained < self.max_epochs:
-            epochs = int(trained)
-            if epochs == 0 and self.max_epochs > 1:
-                epochs = 1  # else a checkpoint within the first epoch would count as none
-            self.run.resumed(epochs=epochs)
+            # else a checkpoint within the first epoch would count as none
+            least = min(1, self.max_epochs - 1)
+            self.run.resumed(epochs=max(int(trained), least))
             return
         # a retry whose checkpoint is complete has nothing to train, and ends as the earlier try did
         try:
@@ -203,15 +202,11 @@ class DrivenRun:
                 self._refuse_no_metric(remedy)
             # each epoch needs a report, and the worst value reaches no target
             value = -math.inf if self.run.job.parsed_target.higher_is_better else math.inf
-        text = (
-            "not every epoch is evaluated: one that is not counts with the last value of "
-            f"{self.metric}"
-        )
-        warned = self.run.progress.warned
-        is_old = self._stepped and not self.fresh
-        if is_old and text not in warned:
-            warned.add(text)
-            log.warning("Zeus: %s, and as below the target before the first.", text)
+        if self._stepped and not self.fresh:
+            self.run.progress.say_once(
+                "not every epoch is evaluated: one that is not counts with the last value of "
+                f"{self.metric}, and as below the target before the first."
+            )
         self._report(value)
 
     def _refuse_no_metric(self, remedy: str) -> None:

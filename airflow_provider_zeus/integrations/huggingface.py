@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.trainer_utils import has_length
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.integrations.driven import DrivenRun, OwnEnd
+from airflow_provider_zeus.integrations.driven import NO_END, DrivenRun, OwnEnd
 from airflow_provider_zeus.training.drawn_batches import DrawnBatches
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.samples import batch_size_of, samples_per_pass
@@ -109,15 +109,12 @@ class ZeusTrainerCallback(TrainerCallback):
                 has_set = trainer.eval_dataset is not None
                 self._asks = has_set or _evaluates_its_way(trainer)
             _check_evaluation(trainer, self._driven.metric)
-        trained = 0.0
-        if state.global_step and state.epoch is not None:
-            trained = state.epoch
         self._driven.begin(
             batch_size=whole,
             processes=args.world_size,
             end=_end_of(args, state, loader),
             samples=samples_per_pass(loader) if args.world_size == 1 else None,
-            trained=trained,
+            trained=state.epoch or 0.0,
         )
         self._stop_if_over(control)  # a checkpoint may be of a complete training
 
@@ -238,12 +235,12 @@ class ZeusTrainerCallback(TrainerCallback):
             control.should_training_stop = True
 
 
-def _end_of(args: TrainingArguments, state: TrainerState, loader: Any) -> OwnEnd | None:
-    """The end by the trainer's own arguments; None: not known."""
+def _end_of(args: TrainingArguments, state: TrainerState, loader: Any) -> OwnEnd:
+    """The end by the trainer's own arguments."""
     if args.max_steps <= 0:
         return OwnEnd("num_train_epochs", args.num_train_epochs, args.num_train_epochs)
     if not has_length(loader):
-        return None
+        return NO_END
     steps = max(len(loader) // args.gradient_accumulation_steps, 1)
     epochs = min(args.max_steps / steps, state.num_train_epochs)
     return OwnEnd("max_steps", args.max_steps, epochs)
@@ -324,13 +321,10 @@ def _is_theirs(part: Any) -> bool:
 
 def _may_evaluate(callback: type) -> bool:
     """Whether a callback of the author's names ``evaluate``: of a dataset of its own, maybe."""
-    for kind in callback.__mro__:
-        if kind is ZeusTrainerCallback or _is_theirs(kind):
-            continue
-        codes = [getattr(part, "__code__", None) for part in vars(kind).values()]
-        if any(map(_names_evaluate, codes)):
-            return True
-    return False
+    others = set(callback.__mro__) - {ZeusTrainerCallback}
+    authors = [kind for kind in others if not _is_theirs(kind)]
+    parts = [part for kind in authors for part in vars(kind).values()]
+    return any(_names_evaluate(getattr(part, "__code__", None)) for part in parts)
 
 
 def _names_evaluate(code: Any) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from importlib import import_module
+from itertools import chain
 from typing import Any, NamedTuple
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.integrations.driven import DrivenRun, OwnEnd
+from airflow_provider_zeus.integrations.driven import NO_END, DrivenRun, OwnEnd
 from airflow_provider_zeus.training.drawn_batches import BatchCount
 from airflow_provider_zeus.training.run import ZeusRun
 from airflow_provider_zeus.training.samples import (
@@ -253,8 +254,8 @@ def _callbacks(trainer: Trainer) -> list[Callback]:
     return callbacks
 
 
-def _end_of(trainer: Trainer) -> OwnEnd | None:
-    """The earliest end by the trainer's own options; None: never, or not known.
+def _end_of(trainer: Trainer) -> OwnEnd:
+    """The earliest end by the trainer's own options.
 
     Raises JobSpecError if it makes no epoch, or would train on after the run's end.
     """
@@ -271,12 +272,12 @@ def _end_of(trainer: Trainer) -> OwnEnd | None:
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
     _check_least("min_epochs", trainer.fit_loop.min_epochs, most=1)
     _check_least("min_steps", trainer.fit_loop.min_steps, most=max(steps, 1))
-    ends = []
+    ends = [NO_END]
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:
         ends.append(OwnEnd("max_epochs", trainer.max_epochs, float(trainer.max_epochs)))
     if steps > 0 and trainer.max_steps >= 0:
         ends.append(OwnEnd("max_steps", trainer.max_steps, trainer.max_steps / steps))
-    return min(ends, key=lambda end: end.epochs, default=None)
+    return min(ends, key=lambda end: end.epochs)
 
 
 def _check_least(option: str, value: int | None, *, most: int) -> None:
@@ -322,11 +323,8 @@ def _logged(trainer: Trainer) -> frozenset[str] | None:
 def _may_log_later(trainer: Trainer, module: LightningModule) -> bool:
     """Whether code of the author's runs after the training step, which may log."""
     # a hook that nobody overrides is of one of these packages
-    theirs = ("lightning", "pytorch_lightning", "airflow_provider_zeus")
+    theirs = {"lightning", "pytorch_lightning", "airflow_provider_zeus"}
     owners: list[Any] = [module, *_callbacks(trainer)]
-    for owner in owners:
-        for hook in (owner.on_train_batch_end, owner.on_train_epoch_end):
-            package, _, _ = str(hook.__module__).partition(".")
-            if package not in theirs:
-                return True
-    return False
+    hooks = [(owner.on_train_batch_end, owner.on_train_epoch_end) for owner in owners]
+    packages = [str(hook.__module__).partition(".")[0] for hook in chain.from_iterable(hooks)]
+    return not theirs.issuperset(packages)

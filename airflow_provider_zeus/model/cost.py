@@ -10,13 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import (
-    DeviceInfo,
-    Observation,
-    PlannedAttempt,
-    ProfileSample,
-    summed,
-)
+from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.units import costs_as
 
 # Neighbouring limits differ by a few per cent, so J and s per sample are measured until half of

@@ -44,6 +44,11 @@ class Estimate:
         )
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The interval; 0 to 0 if there is none."""
+        return self.low or 0.0, self.high or 0.0
+
+    @property
     def verdict(self) -> str | None:
         """Of a saving: "saved", "lost", or "undecided" if the interval holds both; None: not
         known.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from airflow_provider_zeus.patience import T
@@ -15,6 +15,8 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """The items by their key, in order; unlike ``groupby``, equal keys need not be neighbours."""
     groups: dict[K, list[T]] = {}
     for item in items:
+        # Unlike groupby(), which needs its items sorted: the first one of a key says where it
+        # stands.
         groups.setdefault(key(item), []).append(item)
     return groups
 
@@ -22,6 +24,15 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 def sum_of_known(values: Iterable[float | None]) -> float:
     """The sum of those that are known; 0 if none is."""
     return math.fsum(value for value in values if value is not None)
+
+
+def whole(values: Sequence[T | None]) -> list[T] | None:
+    """The values; None if one is not known: a part would look like the whole."""
+    present = [value for value in values if value is not None]
+    # An empty list is whole: nothing of it is missing.
+    if len(present) == len(values):
+        return present
+    return None
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
@@ -18,7 +17,6 @@ from airflow_provider_zeus.model.trial import (
     UNSEEN,
     WHY_COLD,
     Observation,
-    PowerPoint,
 )
 from airflow_provider_zeus.model.wire import Text, rules
 
@@ -32,32 +30,6 @@ MOST_PHASE = 50  # any training may write it
 _REASONS = frozenset(f.name for f in fields(Observation)).union(
     (BATCH_SIZE, DATA_WAIT, LIMIT, NO_STRIKE, PAUSED, PLAIN, UNCAPPED, UNSEEN, WHY_COLD)
 )
-
-
-class _Span(NamedTuple):
-    """A power point and the seconds that it covers."""
-
-    seconds: float
-    point: PowerPoint
-
-    def joined(self, later: _Span) -> _Span:
-        """Both as one of the same energy; the later one gives limit and phase."""
-        point = replace(later.point, power_w=self._mean_w(later))
-        return _Span(self.seconds + later.seconds, point)
-
-    def _mean_w(self, later: _Span) -> float | None:
-        """By time; of two of which one is not known, the other."""
-        own_w = self.point.power_w
-        later_w = later.point.power_w
-        if own_w is None:
-            return later_w
-        if later_w is None:
-            return own_w
-        seconds = self.seconds + later.seconds
-        # Two points of one moment have no duration to weigh them by.
-        if not seconds:
-            return (own_w + later_w) / 2
-        return (self.seconds * own_w + later.seconds * later_w) / seconds
 
 
 def truncated(text: str, most: int = MOST_TEXT) -> str:
@@ -97,48 +69,3 @@ def _texts() -> dict[str, int]:
     """The texts of an observation that are cut, and how many characters are left of each."""
     texts = {n: rule for n, rule in rules(Observation).items() if isinstance(rule, Text)}
     return {n: rule.most for n, rule in texts.items() if rule.most and not rule.exact}
-
-
-def bounded_points(points: Sequence[PowerPoint]) -> tuple[PowerPoint, ...]:
-    """At most 500 points, the text of each phase cut to 50 characters."""
-    return tuple(
-        replace(point, phase=truncated(point.phase, MOST_PHASE)) for point in thinned(points)
-    )
-
-
-def thinned(points: Sequence[PowerPoint], most: int = MAX_POINTS) -> list[PowerPoint]:
-    """At most ``most`` points with the same energy (sum of power times duration).
-
-    Neighbours of the same limit and phase are merged first. If limit or phase changes more than
-    ``most`` times, neighbours that differ are merged, too; the later one gives limit and phase.
-    """
-    if len(points) <= most:
-        return list(points)
-    starts = [0.0, *(p.t_s for p in points)]
-    covered = zip(starts, points, strict=False)
-    spans = [_Span(max(point.t_s - start, 0.0), point) for start, point in covered]
-    for mixed in (False, True):
-        width = max(points[-1].t_s, 1e-6) / most
-        for _ in range(40):  # doubled 40 times, one width covers any duration
-            if len(spans) <= most:
-                break
-            spans = list(_merged(spans, width, mixed=mixed))
-            width *= 2
-    return [span.point for span in spans[-most:]]
-
-
-def _merged(spans: Sequence[_Span], width: float, *, mixed: bool) -> Iterator[_Span]:
-    """One pass: each span joins the one before it while both together last at most ``width``
-    seconds.
-    """
-    last, *others = spans
-    for span in others:
-        same = (last.point.limit_w, last.point.phase) == (span.point.limit_w, span.point.phase)
-        fits = last.seconds + span.seconds <= width
-        # Points of another limit or phase stay apart as long as there is room.
-        if fits and (same or mixed):
-            last = last.joined(span)
-        else:
-            yield last
-            last = span
-    yield last

@@ -7,7 +7,7 @@ and ``Observation.reasons`` says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Self
@@ -26,11 +26,11 @@ class State(StrEnum):
     DONE = "done"  # measured alone, and ended without an error; teaches nothing
     GIVEN_UP = "given_up"  # it would cost more than the best one: exploration stops there
     EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
-    # ended well and reported no metric: whether it reached its target is not known
+    # Without a metric nobody knows whether it reached its target.
     NO_METRIC = "no_metric"
     FAILED = "failed"
     NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
-    # the model of an earlier run is still good, so nothing was trained; teaches nothing
+    # Nothing was trained, since the earlier model is still good: it teaches nothing.
     NOT_NEEDED = "not_needed"
     ABANDONED = "abandoned"  # nothing says any more that its process lives
 
@@ -80,17 +80,17 @@ class State(StrEnum):
 class Phase(StrEnum):
     """Why an attempt runs its batch size."""
 
-    # a size without a run that counts (knowledge gradient; pruning exploration, Algorithm 3)
+    # Nothing is known of a size without a run (knowledge gradient; pruning, Algorithm 3).
     EXPLORE = "explore"
     RETURN = "return"  # the data may have changed since it last ran
-    # a known size, to learn more of it (knowledge gradient; Thompson sampling, Algorithm 1)
+    # A known size may be better than it seems (knowledge gradient; Thompson sampling, Algorithm 1).
     SAMPLE = "sample"
-    # the best known size: no other is worth a try, may be tried now, or was given up
+    # No other size is worth a try, or may be tried now, so the best known one runs.
     INCUMBENT = "incumbent"
     AUDIT = "audit"  # the default, so that what the job saves is measured and not only estimated
     PINNED = "pinned"  # a person knows better
     FALLBACK = "fallback"  # a store that is away must not stop a training
-    # no batch size is chosen: the task runs as it is, and what it takes is measured
+    # A job without batch sizes has nothing to choose: its task runs as it is.
     MEASURED = "measured"
 
     @property
@@ -117,7 +117,7 @@ _PHASE_TEXTS = {
     Phase.AUDIT: "measuring the default",
     Phase.FALLBACK: "without the log",
 }
-# device model, count, energy source: figures compare only if these are equal
+# Figures compare only if device model, count and energy source are equal.
 Where = tuple[str, int, str | None]
 
 
@@ -220,36 +220,6 @@ class ProfileSample:
         return self.limit_w == 0 and self.samples == 0
 
 
-def since_mark(samples: Iterable[ProfileSample]) -> list[ProfileSample]:
-    """The samples after the last mark of their batch size, grouped by batch size, without marks."""
-    valid: dict[int, list[ProfileSample]] = {}
-    for sample in samples:
-        if sample.is_mark:
-            valid.pop(sample.batch_size, None)
-        else:
-            valid.setdefault(sample.batch_size, []).append(sample)
-    return [sample for of_size in valid.values() for sample in of_size]
-
-
-def summed(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
-    """One sample per (batch size, limit), in that order, summed over those of
-    :func:`since_mark`.
-    """
-    sums: dict[tuple[int, float], ProfileSample] = {}
-    for new in since_mark(samples):
-        key = new.batch_size, new.limit_w
-        old = sums.get(key)
-        sums[key] = new if old is None else old.plus(new)
-    return tuple(sums[key] for key in sorted(sums))
-
-
-def summed_with_marks(samples: Iterable[ProfileSample]) -> tuple[ProfileSample, ...]:
-    """The same sums, after the marks: a mark voids samples that were sent earlier."""
-    samples = list(samples)
-    marks = {s.batch_size: s for s in samples if s.is_mark}
-    return (*marks.values(), *summed(samples))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerPoint:
     """Mean power up to ``t_s`` seconds after the first training step, with power limit and phase at
@@ -266,31 +236,30 @@ class PowerPoint:
 
 # A person knows that these runs went wrong: they teach nothing.
 EXCLUDED = "excluded"
-# key of ``Observation.reasons``: the chosen batch size was not used, as far as can be told
+# As a reason: a size that was not used must teach nothing.
 BATCH_SIZE = "batch_size"
-# key of ``Observation.reasons``: no ZeusRun was opened, so nothing stops it before its end
+# As a reason: no ZeusRun was opened, so nothing can stop a try that costs too much.
 PLAIN = "run_handle"
-# key of ``Observation.reasons``: nothing shows that the command read its batch size
+# As a reason: a command that reads no batch size would make all sizes look alike.
 UNSEEN = "batch_size_use"
-# key of ``Observation.reasons``: why the planned start was not taken, or not seen to be
+# As a reason: an author should know why a warm start stayed cold.
 WHY_COLD = "cold_start"
-# how such a reason begins; then follows the remedy
+# Pages find such reasons by their beginning: a remedy follows it.
 START_UNSEEN = "the start is not seen to be used"
-# key of ``Observation.reasons``: why a failed attempt says nothing against its batch size
+# As a reason: a host that goes away says nothing against a batch size.
 NO_STRIKE = "no_strike"
-# reason of a try that another one followed, and whose result nothing kept
+# Another try followed, so that nobody will bring its result any more.
 LOST = "retried, result lost"
 NO_RESULT = "no result"
-# key of ``Observation.reasons``: what waiting for batches took, and what to try
+# As a reason: a GPU that waits for batches wastes more than any batch size saves.
 DATA_WAIT = "data_wait"
-# key of ``Observation.reasons``: no power limit can save anything here, and none was set
+# As a reason: a load that no limit holds back has nothing to save.
 UNCAPPED = "power_cap"
-# key of ``Observation.reasons``: for how long the training stood still, which teaches nothing
+# As a reason: a laptop that slept says nothing of a batch size.
 PAUSED = "pause"
-# key of ``Observation.reasons``: a power limit was to be set and is not in force
+# As a reason: a limit that is not in force saves nothing, though it was chosen.
 LIMIT = "power_limit"
-# key of ``Observation.reasons``: the figures are those of the processors, since a container hides
-# who used a GPU
+# As a reason: a container hides who used a GPU, so the figures are those of the processors.
 GPU_HIDDEN = "gpu_hidden"
 TELL_METRIC = (
     "a command of ZeusCommandOperator prints it as JSON on the last line of its output; any other "
@@ -405,11 +374,21 @@ class Observation:
         return self.reasons.get(BATCH_SIZE)
 
     @property
+    def devices(self) -> int:
+        """How many devices trained; one if that is not known."""
+        return self.device_count or 1
+
+    @property
+    def excess(self) -> tuple[float, float]:
+        """Energy [J] and time [s] of profiling beyond training's; 0 if nothing was profiled."""
+        return self.excess_j or 0.0, self.excess_s or 0.0
+
+    @property
     def where(self) -> Where | None:
         """Device of the figures; None if it is not known."""
         if self.device_model is None:
             return None
-        return self.device_model, self.device_count or 1, self.energy_source
+        return self.device_model, self.devices, self.energy_source
 
     @property
     def device(self) -> DeviceInfo | None:
@@ -418,7 +397,7 @@ class Observation:
             return None
         return DeviceInfo(
             model=self.device_model,
-            count=self.device_count or 1,
+            count=self.devices,
             max_power_w=self.max_power_w,
             energy_source=self.energy_source,
         )
@@ -437,12 +416,12 @@ class Observation:
         """Time of all devices while it waited for batches [s]: at most that of the attempt."""
         if self.data_wait_s is None or not self.time_s:
             return None
-        return min(self.data_wait_s, self.time_s) * (self.device_count or 1)
+        return min(self.data_wait_s, self.time_s) * self.devices
 
     @property
     def spent(self) -> tuple[float | None, float]:
         """Energy [J] and time of all devices [s]; a time that is not known yet counts as 0."""
-        return self.energy_j, (self.time_s or 0.0) * (self.device_count or 1)
+        return self.energy_j, (self.time_s or 0.0) * self.devices
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""

@@ -41,7 +41,7 @@ from airflow_provider_zeus.signals.prices import in_force
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-# limits of a look at the log, and of one notifier
+# A notifier that hangs must not hold up a task.
 READ_S = 6.0
 SEND_S = 5.0
 # limit of a look and of all notifiers; Airflow ends a task's process 20 s after its state

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.errors import StoreError, UndefinedConnectionError, ZeusError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.operators.config import ZeusConfig
@@ -22,7 +23,7 @@ from airflow_provider_zeus.patience import bounded, outlived, retried
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import NEWEST, RemarkKind, earlier_rate, remarks
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.live_settings import read_settings
 from airflow_provider_zeus.store.open import DEFAULT_CONN_ID, SETTINGS_S, open_store
 from airflow_provider_zeus.store.pending import drain
@@ -36,11 +37,15 @@ log = guarded_log(__name__)
 
 
 class Asked(NamedTuple):
-    """The store, its answer, and a function that opens the store later. No store: it has failed."""
+    """The store, its answer, and a function that opens the store later. No store: it has failed.
+
+    ``newest``: as :func:`newest_trials` of the run.
+    """
 
     store: Store | None
     answer: AskAnswer
     reopen: Callable[[], Store]
+    newest: Sequence[Trial] = ()
 
 
 def ask(request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possible: bool) -> Asked:
@@ -84,7 +89,7 @@ def ask(request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possib
         newest = newest_trials(lambda: store, answer.trial)
         log_remarks(newest, answer.trial, request.device)
         rate = earlier_rate(newest, answer.trial)
-        return Asked(store, replace(answer, earlier_rate=rate), reopen)
+        return Asked(store, replace(answer, earlier_rate=rate), reopen, newest)
     except Exception as error:
         # a wrong job or setting would be as wrong in the next run: its author has to hear
         # of it
@@ -158,26 +163,18 @@ def log_remarks(
             log.log(level, "Zeus: %s", visible(remark.text))
 
 
-def log_unmeasured(store: Store | None, trial: Trial, device: Device) -> None:
+def log_unmeasured(newest: Sequence[Trial], trial: Trial, device: Device) -> None:
     """Log that nothing measures energy here: at length if the newest run did not say the same.
 
-    Raises nothing.
-
-    :param store: None: it cannot be asked.
+    :param newest: :func:`newest_trials` of this run.
     :param trial: of this run.
     :param device: that this run trains on.
     """
     if device.info.energy_source is not None:
         return
     why = device.missing.get("energy_j", "no source of energy.")
-    before: list[Trial] = []
-    if store is not None:
-        try:
-            newest = bounded(partial(store.trials, trial.job_id, last=NEWEST), 3.0)
-            before = [other for other in newest if other.recurrence != trial.recurrence]
-        except Exception:
-            log.debug("Zeus could not read the newest runs.", exc_info=True)
-    observations = [other.observation for other in before if other.observation.where is not None]
+    before = [other.observation for other in newest if other.recurrence != trial.recurrence]
+    observations = [observation for observation in before if observation.where is not None]
     if observations:
         # the same remark at each run would hide others in the log
         newest_run = observations[-1]
@@ -228,7 +225,8 @@ def answered(
     try:
         return bounded(call, None if request.job.strict else most_s)
     except TimeoutError:
-        raise StoreError(f"The store has not answered for {most_s:g} s.") from None
+        text = f"The store has not answered for {most_s:g} s."
+        raise StoreError(text, unsure=True) from None
     finally:
         too_late.set()
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.partial_sums import joined
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated
-from airflow_provider_zeus.model.trial import LOST, NO_RESULT, PLAIN, Observation, State
+from airflow_provider_zeus.model.trial import LOST, NO_RESULT, PLAIN, State
 from airflow_provider_zeus.operators.external_meter import NOT_STOPPED
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.printable import visible
@@ -36,7 +36,7 @@ from airflow_provider_zeus.untrusted_files import names_in, open_plain, opened_f
 Start = list[ResultLine]
 
 MOST_STARTS = 100  # each is a row of the log, and a hostile file may have any number
-# lines of all starts of a result, heartbeats merged into the next line not counted
+# A hostile result may have any number of lines, and each takes memory.
 _MOST_KEPT = 1000
 
 log = guarded_log(__name__)
@@ -132,7 +132,7 @@ def _read_files(folder: int, most_bytes: int = 2**28) -> list[ResultFile]:
                     )
                 files.append(ResultFile(status.st_mtime, name, starts))
         except (OSError, ValueError) as error:  # neither repeats the file's text
-            why = error.strerror if isinstance(error, OSError) else error
+            why = getattr(error, "strerror", error)
             log.warning("Zeus: %s is not a result that can be read: %s", visible(name), why)
     return files
 
@@ -159,11 +159,12 @@ def starts_in_xcom(value: Any, result_key: str, most: int = 2**26) -> list[Start
     :param most: characters of that text, the user's own value included.
     """
     try:
-        # an XCom is the training's to write: it may be of any length
-        if isinstance(value, str) and len(value) > most:
-            raise ValueError(f"longer than {most} characters")
-        document = json.loads(value) if isinstance(value, str) else value
-        lines = document[result_key]["lines"]
+        if isinstance(value, str):
+            # an XCom is the training's to write: it may be of any length
+            if len(value) > most:
+                raise ValueError(f"longer than {most} characters")
+            value = json.loads(value)
+        lines = value[result_key]["lines"]
         if not isinstance(lines, list) or len(lines) > _MOST_KEPT:
             raise ValueError(f"no list of at most {_MOST_KEPT} lines")
         return by_start(ResultLine.from_json(json.dumps(line)) for line in lines)
@@ -193,15 +194,13 @@ def open_attempts(start: Sequence[ResultLine]) -> list[ResultLine]:
     """Return the newest line of each attempt that began and did not end, with the newest sums of
     that attempt.
     """
-    newest: dict[int | None, ResultLine] = {}
+    lines_of: dict[int | None, list[ResultLine]] = {}
     ended = {line.attempt for line in start if line.kind == "end"}
     for line in start:
-        if line.attempt in ended or line.kind not in ("attempt", "beat"):
-            continue
-        # a later heartbeat has newer sums, but only its own samples and points
-        before = newest.get(line.attempt)
-        newest[line.attempt] = line if before is None else joined((before, line))
-    return list(newest.values())
+        if line.kind in ("attempt", "beat") and line.attempt not in ended:
+            lines_of.setdefault(line.attempt, []).append(line)
+    # a later heartbeat has newer sums, but only its own samples and points
+    return [joined(lines) for lines in lines_of.values()]
 
 
 def report_all(
@@ -209,7 +208,7 @@ def report_all(
     reporter: ResultReporter,
     plan: Plan,
     *,
-    starts_seen: int | None = None,
+    starts_seen: int = 0,
     no_start_reason: str | None = None,
     ended_well: bool = False,
     folder: str | None = None,
@@ -218,11 +217,11 @@ def report_all(
 
     Raises nothing: a line that the store does not take is kept for later.
 
-    :param starts_seen: number of the task's newest start, if known; starts without a result get a
-        row without a cost.
+    :param starts_seen: :func:`newest_start` of the task; starts without a result get a row without
+        a cost.
     :param no_start_reason: why there are no starts, if known.
-    :param ended_well: the training ended well and left nothing: its model is kept, of which nothing
-        is known.
+    :param ended_well: the training ended well and left no start: its model is kept, of which
+        nothing is known.
     :param folder: of the result files, in which a process other than rank 0 may have left that it
         ran out of memory.
     """
@@ -230,23 +229,23 @@ def report_all(
     first = (plan.first_attempt, plan.attempts[0].batch_size)
     first_starts = FirstStarts()  # a folder and an XCom may have as many each
     starts = [start for start in starts if first_starts.kept(start)]
-    has_first = False
+    trained = set[int | None]()
     for start in _within_limits(starts):
         attempts = _report_start(start, sender, plan, folder)
         if not attempts:
             reason = "the process died before it trained"
             sender.put(without_cost(start[0].start_id, *first, reason, began=False))
-        has_first = has_first or not attempts or plan.first_attempt in attempts
-    if starts and not has_first:  # all starts speak of later attempts alone
-        sender.put(without_cost("", *first, "nothing was reported of this attempt", began=False))
-    if not starts:
+        trained |= attempts or {plan.first_attempt}
+    if ended_well:
+        sender.put(_ended_well(without_cost("", *first, NO_RESULT)))
+        sender.put(ResultLine(kind="final", start_id="", attempt=plan.first_attempt))
+    elif not starts:
         reason = no_start_reason or NO_RESULT
-        end = without_cost("", *first, reason, began=no_start_reason is None)
-        sender.put(_ended_well(end) if ended_well else end)
-        if ended_well:
-            sender.put(ResultLine(kind="final", start_id="", attempt=plan.first_attempt))
+        sender.put(without_cost("", *first, reason, began=no_start_reason is None))
+    elif plan.first_attempt not in trained:  # all starts speak of later attempts alone
+        sender.put(without_cost("", *first, "nothing was reported of this attempt", began=False))
     # each start that left nothing has cost energy, and so gets a row without figures
-    for number in range(len(starts), starts_seen or 0):
+    for number in range(len(starts), starts_seen):
         sender.put(without_cost(f"lost-{number}", *first, LOST))
 
 
@@ -259,9 +258,8 @@ def _report_start(
     lines = LinesOfPlan(plan).known(start)
     for line in lines:
         sender.put(line)
-    open_lines = open_attempts(lines)
     result = None if folder is None else f"{folder}/"
-    for newest in open_lines:
+    for newest in open_attempts(lines):
         # a process that was killed wrote no end, and its attempt would stay open until its
         # lease ends
         end = replace(
@@ -269,27 +267,25 @@ def _report_start(
             kind="end",
             state=State.FAILED,
             reason=f"the process died: {NO_RESULT} after its last heartbeat",
-            observation=newest.observation or Observation(),
+            observation=newest.figures,
         )
         end = with_memory_of_others(end, result, plan.ti_id)
         sender.put(replace(end, profile=(), points=()))  # they went with the newest line
-    has_trained = bool(open_lines) or any(line.kind == "end" for line in lines)
-    return {line.attempt for line in lines} if has_trained else set()
+    return {line.attempt for line in lines if line.kind in ("attempt", "beat", "end")}
 
 
 def _ended_well(end: ResultLine) -> ResultLine:
     """The end of a training that left nothing, as that of one whose model is kept."""
-    observation = end.observation or Observation()
-    reasons = {**observation.reasons, PLAIN: NOT_STOPPED}
-    return replace(end, state=State.NO_METRIC, observation=replace(observation, reasons=reasons))
+    observation = replace(end.figures, reasons={**end.figures.reasons, PLAIN: NOT_STOPPED})
+    return replace(end, state=State.NO_METRIC, observation=observation)
 
 
-def newest_start(starts: Sequence[Start]) -> int | None:
-    """Return the highest number of a start, counted by the task's tries under this plan; None if
-    none gives one.
+def newest_start(starts: Sequence[Start]) -> int:
+    """Return the highest number of a start, counted by the task's tries under this plan; 0 if none
+    gives one.
     """
-    numbers = [line.try_number or 0 for line in chain.from_iterable(starts)]
-    return max([number for number in numbers if 0 < number <= MOST_STARTS], default=None)
+    numbers = (line.try_number for line in chain.from_iterable(starts))
+    return max(set(range(MOST_STARTS + 1)).intersection(numbers), default=0)
 
 
 class LinesOfPlan:
@@ -304,17 +300,16 @@ class LinesOfPlan:
         self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
         self._numbers = plan.numbers
         self._sizes = plan.job.batch_sizes
-        self._begun: set[tuple[str, int | None]] = set()
-        self._ended: set[tuple[str, int | None]] = set()
+        self._said: set[tuple[object, str]] = set()  # of which attempts: that it began, or ended
         self._warned = False
 
     def known(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
         """Return those of the next lines that are kept."""
-        unknown = {line.attempt for line in lines if not self._has(line)}
+        unknown = {line.number for line in lines if not self._has(line)}
         if unknown:
             of = f"{len(unknown)} attempts"
             if len(unknown) == 1:
-                of = f"attempt {self._numbers.attempt(unknown.pop() or 0)}"
+                of = f"attempt {self._numbers.attempt(unknown.pop())}"
             self._warn(f"lines of {of}, which the plan does not have, are left out")
         return [line for line in lines if self._has(line) and self._is_new(line)]
 
@@ -332,20 +327,18 @@ class LinesOfPlan:
         """
         if line.kind in ("start", "final"):
             return True
-        attempt = line.start_attempt
         # a file may be changed after the training: the first end of an attempt counts
-        if attempt in self._ended:
+        if (line.start_attempt, "end") in self._said:
             if line.kind == "end":
-                number = self._numbers.attempt(line.attempt or 0)
+                number = self._numbers.attempt(line.number)
                 self._warn(f"a second end of attempt {number} is left out")
             return False
-        if line.kind == "end":
-            self._ended.add(attempt)
-        if line.kind == "attempt":
-            if attempt in self._begun:
-                return False
-            self._begun.add(attempt)
-        return True
+        if line.kind == "beat":
+            return True
+        says = (line.start_attempt, line.kind)
+        is_new = says not in self._said
+        self._said.add(says)
+        return is_new
 
     def _warn(self, text: str) -> None:
         if not self._warned:

@@ -290,7 +290,7 @@ def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
             return None
     names = [os.path.basename(word) for word in words]
     torchrun = {"--nproc-per-node": "1", "--nnodes": "1"}
-    # words of the command -> options whose product is the number of processes, with their defaults
+    # Launchers name the processes of a training in ways of their own: the product of these options.
     launchers = {
         ("torchrun",): torchrun,
         ("-m", "torch.distributed.run"): torchrun,

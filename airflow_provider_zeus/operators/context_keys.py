@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus import patterns
@@ -79,7 +80,7 @@ def undefined_in(where: str, template: str, message: str, context: Mapping[str, 
     if undefined is not None:
         return _no_key(where, template, undefined[1], context)
     attribute = patterns.search(r" has no (?:attribute|element) '?([^']+)'?$", message)
-    name = attribute[1] if attribute is not None else ""
+    name = message if attribute is None else attribute[1]
     path = _path_to(name, template)
     dates = [part for part in path if part in DATED]
     if dates and "logical_date" not in context:
@@ -92,7 +93,7 @@ def undefined_in(where: str, template: str, message: str, context: Mapping[str, 
     if path[:2] == ["dag_run", "conf"]:
         remedy += ", or give it a default: only a run that somebody triggers has a conf"
     owner = ".".join(path[:-1]) or "a value"
-    return Lack(where, template, f"{owner} has no {name or message}", remedy)
+    return Lack(where, template, f"{owner} has no {name}", remedy)
 
 
 def _no_key(where: str, template: str, name: str, context: Mapping[str, Any]) -> Lack:
@@ -113,17 +114,12 @@ def _path_to(name: str, template: str) -> list[str]:
     none is found.
     """
     path: list[str] = []
-    between = ""
-    for part in patterns.findall(r"\w+|\W+", template):
-        is_word = part[0].isalnum() or part[0] == "_"
-        if not is_word:
-            between = part
-            continue
+    for between, word in patterns.findall(r"(\W*)(\w+|$)", template):
         goes_on = between.strip("[]'\"") in ("", ".")  # as in params.target and params["target"]
         if not goes_on:
             path = []
-        path.append(part)
-        if part == name and len(path) > 1:
+        path.append(word)
+        if word == name and len(path) > 1:
             return path
     return [name]
 
@@ -136,11 +132,9 @@ def undated_argument(
 
     :param given: parameters that the author's call fills.
     """
-    for parameter in inspect.signature(function).parameters.values():
-        key = parameter.name
-        is_needed = parameter.default is parameter.empty and key not in given
-        is_lacking = key in DATED and key not in context
-        if is_needed and is_lacking:
+    lacking = DATED.difference(given, context)
+    for key, parameter in inspect.signature(function).parameters.items():
+        if key in lacking and parameter.default is parameter.empty:
             name = getattr(function, "__name__", repr(function))
             return no_date(f"an argument of {name}()", key, key, context)
     return None
@@ -182,19 +176,18 @@ class ChecksTemplates:
         """Render a template, as Airflow does."""
         from jinja2 import Undefined, UndefinedError
 
+        render = partial(super().render_template, content)  # type: ignore[misc]
+        if not isinstance(content, str):  # the texts in it are rendered one by one
+            return render(context, jinja_env, seen_oids)
         try:
-            value = super().render_template(  # type: ignore[misc]
-                content, context, jinja_env, seen_oids
-            )
+            value = render(context, jinja_env, seen_oids)
             if isinstance(value, Undefined):  # of a DAG with render_template_as_native_obj
                 str(value)
-            key = none_in(content, value, context) if isinstance(content, str) else None
+            key = none_in(content, value, context)
             if key is not None:
                 raise UndefinedError(f"{key!r} is undefined")
             return value
         except UndefinedError as error:
-            if not isinstance(content, str):
-                raise
             # later templates often fail for the same reason: the first one is told
             if self._undefined is None:
                 self._undefined = content, str(error)

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,8 +175,10 @@ def left_job(
     """
     config = ZeusConfig.read()
     note = _noted(context, config)
-    job = None if note is None else job_of(note.line, sbatch, environ)
-    if note is None or job is None:
+    if note is None:
+        return None
+    job = job_of(note.line, sbatch, environ)
+    if job is None:
         return None
     state: str | None = None
     try:
@@ -233,8 +236,7 @@ def _check_folder(note: JobNote, root: str) -> None:
     folder = os.path.abspath(note.folder)
     parent, name = os.path.split(folder)
     is_below = parent == os.path.abspath(root) and name.startswith(FOLDER)
-    is_ours = is_below and folder == note.folder
-    if not (is_ours and note.plans):
+    if not all((is_below, folder == note.folder, note.plans)):
         raise ValueError("no folder of plans and results")
     with opened_folder(folder) as descriptor:
         status = os.fstat(descriptor)
@@ -271,11 +273,8 @@ def _read(
     own = origin_of(context)
     trials = _in_time(partial(store.recurrence, own.dag_id, own.run_id))
     key = TrialKey(note.ti_id, note.plans[0])
-    first: Trial | None = None
-    for trial in trials:
-        is_own = trial.recurrence == own.recurrence(note.ti_id)
-        if is_own and trial.key == key:
-            first = trial
+    of_run = [trial for trial in trials if trial.recurrence == own.recurrence(note.ti_id)]
+    first = next((trial for trial in of_run if trial.key == key), None)
     if first is None:
         raise ValueError("the run log does not hold its attempt")
     plans = []
@@ -295,13 +294,8 @@ def _in_time(call: Callable[[], T]) -> T:
 
 def _kept_a_model(result: Path) -> bool:
     """Whether a result says that a model is kept. Raises OSError, ValueError: it cannot be read."""
-    follower = Follower(result)
-    lines = follower.news()
-    while lines:
-        if any(line.kind == "final" for line in lines):
-            return True
-        lines = follower.news()
-    return False
+    lines = chain.from_iterable(iter(Follower(result).news, []))
+    return any(line.kind == "final" for line in lines)
 
 
 def _plan_of(folder: Path, attempt: int) -> Plan:

@@ -15,13 +15,8 @@ from typing import TypeVar
 
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import (
-    LIMIT,
-    Observation,
-    ProfileSample,
-    State,
-    summed_with_marks,
-)
+from airflow_provider_zeus.model.partial_sums import summed_with_marks
+from airflow_provider_zeus.model.trial import LIMIT, Observation, ProfileSample, State
 from airflow_provider_zeus.operators.collect import FirstStarts, LinesOfPlan
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.recurrence import Recurrence
@@ -29,7 +24,7 @@ from airflow_provider_zeus.operators.supervise import READ_S as OUTPUT_S
 from airflow_provider_zeus.operators.supervise import failure
 from airflow_provider_zeus.operators.task_measurement import UNKNOWN_END, TaskEnd, TaskMeasurement
 from airflow_provider_zeus.patience import T, outlived
-from airflow_provider_zeus.power.device import Device, NoneDevice, default_state_dir
+from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import PREFIX
 from airflow_provider_zeus.power.task_meter import TaskMeter
 from airflow_provider_zeus.training.process.child import Child, Follower
@@ -55,13 +50,12 @@ def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[
     :param steps: ``StepTuner`` for a function in this process, ``StepsOfCommand`` for a command.
     """
     plan = recurrence.plan
-    state_dir = plan.state_dir or default_state_dir()
     simulated: Device | None = None
     tuner: S | None = None
     with outlived("hear of the steps of this task"):
         # meter and steps must share one: its clock advances by the steps alone
         if plan.job.device.startswith(PREFIX):
-            simulated = environment.device_of_plan(plan, state_dir, ALONE)
+            simulated = environment.device_of_plan(plan, ALONE)
         is_tuned = steps is StepsOfCommand or StepTuner.is_asked_for(plan.job)
         if is_tuned and not recurrence.elsewhere:
             tuner = steps(plan, simulated)
@@ -70,7 +64,7 @@ def measured(recurrence: Recurrence, call: Callable[[S | None], T], steps: type[
         if recurrence.elsewhere:
             return TaskMeter((), NoneDevice(why=ELSEWHERE), lambda _: None)
         return TaskMeter.open(
-            plan.job.device, state_dir, cpu_watts=plan.cpu_watts, simulated=simulated
+            plan.job.device, plan.state_folder, cpu_watts=plan.cpu_watts, simulated=simulated
         )
 
     measurement = TaskMeasurement(

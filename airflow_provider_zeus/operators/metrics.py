@@ -61,8 +61,11 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
         else:  # plain StatsD takes none
             takes_tags = not _config("statsd_on") or _config("statsd_influxdb_enabled")
         for metric in metrics():
-            name = metric.name if takes_tags else named(metric)
-            tags = dict(metric.tags) if takes_tags else None
+            name = named(metric)
+            tags = None
+            if takes_tags:
+                name = metric.name
+                tags = dict(metric.tags)
             if metric.total:
                 # all receivers take fractions
                 Stats.incr(name, metric.value, tags=tags)  # type: ignore[arg-type]

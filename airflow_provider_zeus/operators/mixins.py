@@ -62,13 +62,12 @@ def job_part(name: str | None, values: Mapping[str, Any]) -> str | None:
         remedy = f"name one of its arguments: {', '.join(values) or 'none'}"
         raise JobSpecError.of("job_id_by", name, "this task gets no such argument", remedy)
     value = plain(values[name])
-    # True is an int to Python, and as a job's name surely a mistake
-    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    if is_plain and value != "":
-        return plain_name(str(value))
     problem = f"its value is of type {type(value).__name__}"
     if value == "":
         problem = "its value is an empty text"
+    # True is an int to Python, and as a job's name surely a mistake
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        return plain_name(str(value))
     remedy = "map an argument whose values are texts or numbers, such as region names, and name it"
     raise JobSpecError.of("job_id_by", name, problem, remedy)
 
@@ -257,7 +256,9 @@ class StartsLater(ShowsCost):
             return
         job = ZeusJob.from_dict(self.job).check(rendered=True)
         job_id = job_id_of(job, context["ti"], task_id=self.trains, part=self.part)
-        wait = planned_wait(job, context, job_id=job_id, conn_id=self.zeus_conn_id)
+        wait = planned_wait(
+            job, context, job_id=job_id, conn_id=self.zeus_conn_id, now_s=time.time()
+        )
         if wait is None:
             return
         log.info("Zeus: %s", wait.why)

@@ -102,10 +102,8 @@ class OutsideRow:
             self._end(masked_line(line))
 
     def _is_worth_a_row(self, line: ResultLine) -> bool:
-        if self._has_row or line.observation is None:
-            return True
-        time_s = line.observation.time_s
-        return time_s is None or time_s >= LEAST_S
+        time_s = line.figures.time_s
+        return self._has_row or time_s is None or time_s >= LEAST_S
 
     def _beat(self, line: ResultLine) -> None:
         try:
@@ -159,7 +157,7 @@ class OutsideRow:
         place = remember(
             None,
             self._writer.key_of(self.trial.key.attempt),
-            line.state or State.FAILED,
+            line.ended_in,
             self._writer.report(line),
             self.trial.job_id,
             line.reason,

@@ -97,19 +97,24 @@ class Recurrence:
         # before a device opens its state file in one of them
         config.share_folders()
         job = config.switched(job.check(rendered=True))
-        # found missing after the training, its results would be lost
-        if elsewhere and job.chooses_size:
-            check_shared_root(config)
-        is_decided_for = job.chooses_size and not elsewhere
-        # the device comes before the question: an answer without a device would leave an
-        # open trial
-        device = device_for(job, config, elsewhere=not is_decided_for)
+        # a job that chooses no batch size opens none: its measurement finds the GPUs by itself
+        device: Device = NoneDevice(job.max_power_w, why=ELSEWHERE)
+        decided_for: DeviceInfo | None = None
         try:
+            if job.chooses_size and elsewhere:
+                # found missing after the training, its results would be lost
+                check_shared_root(config)
+            elif job.chooses_size:
+                # before the question: an answer without a device would leave an open trial
+                device = device_of(job, config.state_dir, config)
+                _check_limits(job, device)
+                decided_for = device.info
             return cls._ask(
                 job,
                 context,
                 config,
                 device,
+                decided_for,
                 conn_id=conn_id,
                 part=part,
                 waited_since_s=waited_since_s,
@@ -159,39 +164,33 @@ class Recurrence:
         context: Mapping[str, Any],
         config: ZeusConfig,
         device: Device,
+        decided_for: DeviceInfo | None,
         *,
         conn_id: str,
         part: str | None,
         waited_since_s: float | None,
         elsewhere: bool,
     ) -> Recurrence:
-        """Ask the store for a batch size of an open device.
+        """Ask the store for a batch size. Other arguments and errors: as :meth:`open`.
 
-        Arguments and errors: as :meth:`open`.
+        :param decided_for: the open device if the batch size is chosen for it.
         """
         # without its signal a strict job opens no trial
         signal = followed(job) if job.strict else None
-        is_decided_for = job.chooses_size and not elsewhere
-        request = ask_request(
-            job,
-            context,
-            device.info if is_decided_for else None,
-            lease_s=config.lease_s,
-            part=part,
-        )
+        request = ask_request(job, context, decided_for, lease_s=config.lease_s, part=part)
         # Airflow's Variables have no lock: such a store refuses jobs whose runs may overlap
         overlap_possible = context["task"].max_active_tis_per_dag != 1
         begun_s = time.monotonic()
-        store, answer, reopen = ask_watched(
-            request, context, conn_id, config, overlap_possible=overlap_possible
-        )
-        if is_decided_for and config.enabled != OFF:
-            log_unmeasured(store, answer.trial, device)
+        asked = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
+        store = asked.store
+        answer = asked.answer
+        if decided_for is not None and config.enabled != OFF:
+            log_unmeasured(asked.newest, answer.trial, device)
         reporter = reporter_of(
             answer.trial,
             config,
             store=store,
-            reopen=reopen,
+            reopen=asked.reopen,
             numbers=answer.numbers,
             waited_since_s=waited_since_s,
             left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
@@ -223,7 +222,7 @@ class Recurrence:
             device=device,
             reporter=reporter,
             decision=decision,
-            opened=(lambda: store) if store else reopen,
+            opened=(lambda: store) if store else asked.reopen,
             elsewhere=elsewhere,
             notes=JobNotes.of(context, waited_since_s) if elsewhere else None,
         )
@@ -250,37 +249,19 @@ def _close(device: Device) -> None:
     device.close()
 
 
-def device_for(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
-    """The device that the job is decided for, open; the log says if it is simulated.
-
-    Of a job that chooses no batch size none is opened: its measurement finds the GPUs by itself.
-
-    Raises JobSpecError: it is not known, or one of the job's power limits is out of its range.
+def _check_limits(job: ZeusJob, device: Device) -> None:
+    """Raise JobSpecError if a power limit of the job is out of the device's range: a wrong job
+    opens no trial. The log says if the device is simulated.
     """
-    device: Device = NoneDevice(job.max_power_w, why=ELSEWHERE)
-    if not elsewhere:
-        device = device_of(job, config.state_dir, config)
-        try:
-            _check_limits(job, device)
-        except BaseException:
-            _close(device)
-            raise
+    limits = device.limit_range()
+    if limits is not None:
+        limits.check(job.power_limits_w or (), device.info.model)
     # nobody should take a demo's figures for a measurement
     if device.info.energy_source == "simulated":
         log.warning(
             "Time and energy of this run are those of the %s: simulated, not measured.",
             device.info.model,
         )
-    return device
-
-
-def _check_limits(job: ZeusJob, device: Device) -> None:
-    """Raise JobSpecError if a power limit of the job is out of the device's range: a wrong job
-    opens no trial.
-    """
-    limits = device.limit_range()
-    if limits is not None:
-        limits.check(job.power_limits_w or (), device.info.model)
 
 
 def check_shared_root(config: ZeusConfig) -> None:

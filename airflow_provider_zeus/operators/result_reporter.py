@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
+from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.run_numbers import TryNumbers
-from airflow_provider_zeus.model.size_bounds import thinned
-from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.result_writer import (
     ResultWriter,
     StoreThread,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
     from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
-# a run waits for its store this long in all: question, beginnings and ends of attempts
+# A run must not wait for a store that is away at each of its steps: so long in all.
 RUN_S = 30.0
 PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
@@ -155,9 +155,8 @@ class ResultReporter:
 
         Safe in a signal handler.
         """
-        if not self.stopped:
-            self.stopped = True
-            self._left_s = min(self._left_s, STOPPED_S)
+        self.stopped = True
+        self._left_s = min(self._left_s, STOPPED_S)
 
     def _take(self, line: ResultLine) -> None:
         """Write a line to the store; called in the thread. Raises StoreError."""
@@ -204,8 +203,8 @@ class ResultReporter:
             line = queued.line
             waited_s = self._clock() - begun_s
             if not is_over:
-                error = StoreError(f"The store has not answered for {waited_s:.1f} s.")
-                return self._keep(line, error)
+                text = f"The store has not answered for {waited_s:.1f} s."
+                return self._keep(line, StoreError(text, unsure=True))
             if queued.error is None:
                 return None
             may_pass = isinstance(queued.error, StoreError) and queued.error.passing
@@ -235,10 +234,8 @@ class ResultReporter:
     def _keep(self, line: ResultLine, error: Exception) -> str:
         """Keep an end that was not stored; the place in words, "lost" if there is none."""
         first = self._first
-        attempt = line.attempt or 0
         report = self._rows.report(line)
-        key = self._rows.key_of(attempt)
-        state = line.state or State.FAILED
+        key = self._rows.key_of(line.number)
         row = replace(first, key=key, planned=planned_of(first, line))
         # a Variable holds less than a row
         report = replace(report, points=thinned(report.points))
@@ -253,7 +250,7 @@ class ResultReporter:
                 place = remember(
                     port,
                     key,
-                    state,
+                    line.ended_in,
                     report,
                     first.job_id,
                     line.reason,
@@ -269,10 +266,10 @@ class ResultReporter:
                     "Zeus lost the cost of attempt %s, which can be entered by hand (job %s, batch "
                     "size %d, %s): %s J, %s s, %s epochs. %s %s",
                     *(
-                        self._numbers.attempt(attempt),
+                        self._numbers.attempt(line.number),
                         job_id,
                         row.batch_size,
-                        state,
+                        line.ended_in,
                         seen.energy_j,
                         seen.time_s,
                         seen.epochs,
@@ -283,7 +280,7 @@ class ResultReporter:
                 return "lost"
         log.warning(
             "Zeus could not store the cost of attempt %s: %s It is kept in %s.",
-            self._numbers.attempt(attempt),
+            self._numbers.attempt(line.number),
             error,
             visible(place),
         )
@@ -307,9 +304,9 @@ class ResultReporter:
                 first,
                 key=self._rows.key_of(line.attempt or first.key.attempt),
                 planned=planned_of(first, line),
-                state=line.state or State.FAILED,
+                state=line.ended_in,
                 reason=line.reason,
-                observation=line.observation or Observation(),
+                observation=line.figures,
             )
             ended.append(trial)
         return list(chain.from_iterable(runs_of(ended)))
@@ -326,7 +323,7 @@ class ResultReporter:
         bases: set[tuple[bool, str | None]] = set()
         attempts: list[dict[str, Any]] = []
         for line, place in self._ends:
-            observation = line.observation or Observation()
+            observation = line.figures
             weights = weights_of(job, observation)
             figures = observation.to_dict()
             source = observation.energy_source if weights.eta > 0 else None
@@ -353,16 +350,21 @@ class ResultReporter:
             totals["energy_j"] = None
         if len(bases) > 1:
             totals["cost"] = None
-        return {
+        xcom = {
             "job_id": self._first.job_id,
-            "batch_size": None if kept is None else kept.batch_size,
-            "kept_attempt": None if kept is None else kept.attempt,
-            "not_needed": kept is not None and kept.state is State.NOT_NEEDED,
+            "batch_size": None,
+            "kept_attempt": None,
+            "not_needed": False,
             **totals,
             "eta": job.eta,
             "energy_source": sources.pop() if len(sources) == 1 else None,
             "attempts": attempts,
         }
+        if kept is not None:
+            xcom["batch_size"] = kept.batch_size
+            xcom["kept_attempt"] = kept.attempt
+            xcom["not_needed"] = kept.state is State.NOT_NEEDED
+        return xcom
 
 
 def _total(attempts: list[dict[str, Any]], name: str) -> float | None:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.trial import (
     Observation,
@@ -24,7 +25,6 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
     fitting,
 )
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 
@@ -42,9 +42,9 @@ class _Unsent:
     certainly not stored.
     """
 
-    unsure: tuple[Report, ...] = ()
-    profile: tuple[ProfileSample, ...] = ()
-    points: tuple[PowerPoint, ...] = ()
+    unsure: Sequence[Report] = ()
+    profile: Sequence[ProfileSample] = ()
+    points: Sequence[PowerPoint] = ()
 
 
 class ResultWriter:
@@ -91,7 +91,8 @@ class ResultWriter:
         attempt = line.attempt or self._first.key.attempt
         store = self._open(at_once=line.kind == "end")
         try:
-            lost = self._send(store, self._row_of(store, attempt, line), line)
+            key = self._row_of(store, attempt, line)
+            lost = self._send(store, key, line)
         except UnknownTrialError:  # the log was replaced: the row is written again
             log.warning(
                 "Zeus: the run log no longer has attempt %s; it is written there again.",
@@ -164,23 +165,22 @@ class ResultWriter:
         or drops it. The store compares sums, so news is never sent with the sums of the heartbeat
         before.
         """
-        if line.kind == "end":
-            state = line.state or State.FAILED
-            trial = store.tell(key, state, self.report(line), reason=line.reason)
-            return trial.reason if lost_to(trial.reason) else None
-        if line.kind == "attempt":  # the row says from its beginning that a training began
-            return store.heartbeat(key, Report(observation=begun(line)), lease_s=self._lease_s)
-        if line.kind != "beat":
-            return None
         start = line.start_attempt
         report = self.report(line)
+        if line.kind == "attempt":  # the row says from its beginning that a training began
+            return store.heartbeat(key, Report(observation=begun(line)), lease_s=self._lease_s)
+        if line.kind == "end":
+            trial = store.tell(key, line.state or State.FAILED, report, reason=line.reason)
+            return trial.reason if lost_to(trial.reason) else None
+        if line.kind != "beat":
+            return None
         own = replace(report, unsure=())
         unsent = _Unsent()  # after this heartbeat
         # the store tells a repeated heartbeat by its sums, and would drop the news with it
         if report.observation == self._last_sums.get(start):
-            unsent = _Unsent(profile=tuple(report.profile), points=tuple(report.points))
+            unsent = _Unsent(profile=report.profile, points=report.points)
             report = replace(report, profile=(), points=())
-            self._unsent[start] = replace(unsent, unsure=tuple(report.unsure))
+            self._unsent[start] = replace(unsent, unsure=report.unsure)
         else:
             # from now on it may be stored
             self._unsent[start] = _Unsent(unsure=(*report.unsure, own))
@@ -190,9 +190,7 @@ class ResultWriter:
             if error.unsure:
                 self._last_sums[start] = report.observation
             else:
-                self._unsent[start] = _Unsent(
-                    tuple(report.unsure), tuple(own.profile), tuple(own.points)
-                )
+                self._unsent[start] = _Unsent(report.unsure, own.profile, own.points)
             raise
         self._last_sums[start] = report.observation
         self._unsent[start] = unsent

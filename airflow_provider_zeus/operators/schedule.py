@@ -133,7 +133,7 @@ class PlannedWait:
     until_s: float | None = None
     latest_s: float | None = None
     duration_s: float | None = None
-    # expected, as a share of starting at once; None: nothing, or not known
+    # A person asks what a wait is good for; None: nothing, or not known.
     saves: float | None = None
 
     def xcom(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def planned_wait(
     *,
     job_id: str,
     conn_id: str,
-    now_s: float | None = None,
+    now_s: float,
 ) -> PlannedWait | None:
     """Whether a task waits, and until when; None for a job that never does, and for backfills and
     tests.
@@ -168,7 +168,6 @@ def planned_wait(
     if job.start_within is None or of_another_time(context):
         return None
     signal = str(job.start_signal)
-    now_s = time.time() if now_s is None else now_s
 
     def read() -> tuple[Store, list[Trial]]:
         store = open_store(conn_id)

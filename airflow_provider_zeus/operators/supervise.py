@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -72,7 +73,7 @@ def supervise(
     Raises AirflowException when it fails, BelowTargetError if its job requires the target,
     OSError or ValueError if no process can be started.
     """
-    plan: Plan | None = replace(recurrence.plan, restarts=True)
+    plan = replace(recurrence.plan, restarts=True)
     first_starts = FirstStarts()
     began_s = time.monotonic()
     with ExitStack() as stack:
@@ -83,20 +84,20 @@ def supervise(
             # last lines
             for earlier in left_job.plans[:-1]:
                 CommandStart(recurrence, earlier, folder, first_starts, began_s).reread()
-        while plan is not None:
+        while True:
             start = CommandStart(recurrence, plan, folder, first_starts, began_s)
             log.info("Zeus: batch size %d. %s", plan.attempts[0].batch_size, plan.attempts[0].why)
             if left_job is not None:
                 start.go_on_with(left_job)
                 left_job = None
             status, last_line = start.run(command, environ, cwd)
-            plan = None
+            following: Plan | None = None
             with outlived("find out whether the command runs again"):
-                plan = start.next_plan(status)
-                if plan is not None:
-                    plan = replace(plan, time_left_s=recurrence.plan.time_left_s)
-            if plan is not None:
-                log.info("Zeus: that attempt is over; the command is started again.")
+                following = start.next_plan(status)
+            if following is None:
+                break
+            plan = following
+            log.info("Zeus: that attempt is over; the command is started again.")
     with outlived("say how the command ended", but=(BelowTargetError, AirflowException)):
         _judge(recurrence, start, status)
     if status != 0:
@@ -118,8 +119,8 @@ def _judge(recurrence: Recurrence, start: CommandStart, status: int) -> None:
     kept = recurrence.reporter.kept_end
     job = start.plan.job
     if kept is not None and job.require_target:
-        state = kept.state
-        if state is not None and state.unproven:
+        state = kept.ended_in
+        if state.unproven:
             reported = state is not State.NO_METRIC
             raise BelowTargetError.of(kept.batch_size, kept.reason, job.target, reported=reported)
     if status != 0:
@@ -179,8 +180,8 @@ def _folder(recurrence: Recurrence, stack: ExitStack) -> Path | None:
 class CommandStart:
     """One start of a command under one plan.
 
-    :param plan: whose time limit is as it was when the first start began, at ``began_s`` [s,
-        monotonic].
+    :param began_s: when the first start began [s, monotonic]. The recurrence's plan has the time
+        limit as it was then.
     :param first_starts: limits the lines of all processes that the command starts, in all its
         starts.
     """
@@ -194,9 +195,10 @@ class CommandStart:
         began_s: float,
     ) -> None:
         # the time limit is that of the task, over all its starts
-        spent_s = time.monotonic() - began_s
-        if plan.time_left_s is not None:
-            plan = replace(plan, time_left_s=plan.time_left_s - spent_s)
+        time_left_s = recurrence.plan.time_left_s
+        if time_left_s is not None:
+            time_left_s -= time.monotonic() - began_s
+        plan = replace(plan, time_left_s=time_left_s)
         self.plan = plan
         self._began_s = time.monotonic()
         self._first_starts = first_starts
@@ -209,23 +211,25 @@ class CommandStart:
         most_in_environment = 100_000
         # ZEUS_PLAN: a plan that is too long for a variable is handed over as a file
         self._handed = plan.to_json()
-        self._result: Path | None = None
+        self._result = ""  # empty: no folder could be made for its file
+        self._follower: Follower | None = None
         if folder is not None:
-            self._result = result_in(folder, plan.first_attempt)
+            result = result_in(folder, plan.first_attempt)
+            self._result = str(result)
+            self._follower = Follower(result)
             plan_file = plan_in(folder, plan.first_attempt)
             # that of a job which goes on is there, and may be read at this moment
             if not plan_file.exists():
                 plan_file.write_text(self._handed, encoding="utf-8")
             self._handed = str(plan_file)
+            if recurrence.elsewhere:
+                # a network file system may remember for a while that a file is missing
+                result.touch()
         elif len(self._handed) > most_in_environment:
             self._handed = replace(plan, profile=()).to_json()
-        self._follower = Follower(self._result) if self._result else None
         self._of_plan = LinesOfPlan(plan)
         # None: nothing is seen here
         self._meter = None if recurrence.elsewhere else ExternalMeter(recurrence.device)
-        if recurrence.elsewhere and self._result:
-            # a network file system may remember for a while that a file is missing
-            self._result.touch()
         self._device = recurrence.device.info
         self._newest: ResultLine | None = None
         self._ends: list[ResultLine] = []
@@ -240,14 +244,9 @@ class CommandStart:
 
         Lines that the try before has read may be in the log: no heartbeat is sent again by itself.
         """
-        follower = self._follower
-        if follower is None:
-            return
         with outlived("read what the job has reported so far"):
-            lines = follower.news()
-            while lines:
+            for lines in iter(self._news, []):
                 self._take(lines, reread=True)
-                lines = follower.news()
 
     def go_on_with(self, left: LeftJob) -> None:
         """Wait for a job that an earlier try submitted, in the place of a new one."""
@@ -307,8 +306,8 @@ class CommandStart:
             environment.PLAN: self._handed,
             environment.BATCH_SIZE: str(planned.batch_size),
         }
-        if self._result is not None:
-            variables[environment.RESULT] = str(self._result)
+        if self._result:
+            variables[environment.RESULT] = self._result
         if planned.start is not None:
             variables[environment.START] = planned.start.value
         return variables
@@ -340,30 +339,24 @@ class CommandStart:
         ran out of memory, and another size than the default that failed, as far as the plan has
         attempts left.
         """
-        last = max(self._ends, key=lambda end: end.attempt or 0, default=None)
-        if last is None or self._reporter.kept_end is not None:
+        if not self._ends or self._reporter.kept_end is not None:
             return None
+        last = max(self._ends, key=attrgetter("number"))
         ran = self._plan_of(last)
-        if ran is None:
+        missed = (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC)
+        if ran is None or last.state not in (State.FAILED, *missed):
             return None
-        how = _how_failed(last)
+        how = _how_ended(last)
+        following = ran.after(how, samples=_samples_of(last))
         # whatever the status: some scripts catch the error and end well
-        if how is Ended.NO_MEMORY:
-            return ran.after(how)
-        if last.state in (State.GIVEN_UP, State.EXHAUSTED, State.NO_METRIC):
-            return ran.after(Ended.MISSED) if ran.exploratory(0) else None
-        if last.state is not State.FAILED or status == 0 or self.plan.job.strict:
-            return None
-        if how is Ended.TOO_FEW:
-            return ran.after(how, samples=_samples_of(last))
-        following = ran.after(Ended.FAILED)
-        if following is None or ran.exploratory(0):
+        if how in (Ended.MISSED, Ended.NO_MEMORY):
             return following
-        return self._relief(following, last, status)
-
-    def _relief(self, following: Plan, end: ResultLine, status: int) -> Plan | None:
-        """The plan after the last attempt's failure; None if that may be the author's."""
-        why_not = self._why_no_relief(end, status, following.attempts[0])
+        if status == 0 or self.plan.job.strict:
+            return None
+        is_relief = how is Ended.FAILED and not ran.exploratory(0)
+        if following is None or not is_relief:
+            return following
+        why_not = self._why_no_relief(last, status, following.attempts[0])
         if why_not is None:
             return following
         log.warning("Zeus: no other batch size runs after this: %s.", why_not)
@@ -373,19 +366,14 @@ class CommandStart:
         """The plan that is left when an attempt of this start has ended, which is its first; None:
         it has none.
         """
-        plan = self.plan
-        number = end.attempt
-        for earlier in sorted(self._ends, key=lambda line: line.attempt or 0):
-            if plan.first_attempt == number:
+        plan: Plan | None = self.plan
+        for earlier in sorted(self._ends, key=attrgetter("number")):
+            if plan is None or plan.first_attempt == end.attempt:
                 return plan
-            how = Ended.MISSED
-            if earlier.state is State.FAILED:
-                how = _how_failed(earlier)
-            following = plan.after(how, samples=_samples_of(earlier))
-            if following is None:
-                return None
-            plan = following
-        return plan if plan.first_attempt == number else None
+            plan = plan.after(_how_ended(earlier), samples=_samples_of(earlier))
+        # the end of an attempt between them may be lost
+        has_reached_it = plan is not None and plan.first_attempt == end.attempt
+        return plan if has_reached_it else None
 
     def _why_no_relief(self, end: ResultLine, status: int, relief: PlannedAttempt) -> str | None:
         """Why a failure of the last attempt is left to its author; None if a relief runs after
@@ -406,16 +394,21 @@ class CommandStart:
 
         Raises nothing, and warns once.
         """
-        if self._follower is None:
-            return
         try:
-            self._take(self._follower.news())
+            self._take(self._news())
             self._failing = False
         except Exception as error:
-            level = logging.DEBUG if self._failing else logging.WARNING
-            text = "Zeus: the result of the command cannot be read: %r"
-            log.log(level, text, error, exc_info=not isinstance(error, OSError | ValueError))
+            log.log(
+                logging.DEBUG if self._failing else logging.WARNING,
+                "Zeus: the result of the command cannot be read: %r",
+                error,
+                exc_info=not isinstance(error, OSError | ValueError),
+            )
             self._failing = True
+
+    def _news(self) -> list[ResultLine]:
+        """The lines that the process has written since the last call; none without a folder."""
+        return self._follower.news() if self._follower else []
 
     def _take(self, lines: Sequence[ResultLine], *, reread: bool = False) -> None:
         """Pass on lines of the process, as far as the plan has their attempts.
@@ -425,7 +418,7 @@ class CommandStart:
         lines = self._first_starts.kept(lines)
         for line in lines:
             self.start_id = line.start_id
-            self.trained = self.trained or line.kind == "attempt"
+            self.trained |= line.kind == "attempt"
         for line in self._of_plan.known(lines):
             if reread and line.kind == "beat":
                 self._reporter.reread(line)
@@ -434,8 +427,7 @@ class CommandStart:
             if line.kind == "end":
                 self._ends.append(line)
                 self._newest = None
-                if line.observation is not None:
-                    self._warn_of_other_count(line.observation)
+                self._warn_of_other_count(line.figures)
             elif line.kind in ("attempt", "beat"):
                 if line.observation or self._newest is None:
                     self._newest = line
@@ -478,21 +470,15 @@ class CommandStart:
         return None if self._newest is None else self._newest.observation
 
     def _send(self, kind: Kind, observation: Observation, **fields: Any) -> None:
-        attempt = self.plan.first_attempt
-        batch_size = self.plan.attempts[0].batch_size
-        if self._newest is not None:
-            attempt = self._newest.attempt or attempt
-            batch_size = self._newest.batch_size or batch_size
-        line = ResultLine(
-            kind=kind,
-            start_id=self.start_id,
-            attempt=attempt,
-            batch_size=batch_size,
-            observation=observation,
-            **fields,
-        )
-        result = None if self._result is None else str(self._result)
-        line = environment.with_memory_of_others(line, result, self.plan.ti_id)
+        newest = self._newest
+        if newest is None:
+            fields["attempt"] = self.plan.first_attempt
+            fields["batch_size"] = self.plan.attempts[0].batch_size
+        else:
+            fields["attempt"] = newest.attempt
+            fields["batch_size"] = newest.batch_size
+        line = ResultLine(kind=kind, start_id=self.start_id, observation=observation, **fields)
+        line = environment.with_memory_of_others(line, self._result, self.plan.ti_id)
         self._sender.put(line)
         if kind == "end":
             self._ends.append(line)
@@ -515,7 +501,7 @@ class CommandStart:
         reason: str | None = why
         if self._meter is not None:  # else its output is in the job's file
             state, reason, observation = outcome_of(job, last_line, observation)
-        if self._result is not None:  # else it could not have said that it opened a ZeusRun
+        if self._result:  # else it could not have said that it opened a ZeusRun
             observation = seen_to_use(observation, planned, command, cwd)
         if UNSEEN in observation.reasons:
             log.warning(
@@ -567,18 +553,20 @@ class CommandStart:
             return Observation(reasons={"energy_j": why, "time_s": why})
 
 
-def _how_failed(end: ResultLine) -> Ended:
-    """How an attempt that failed has ended."""
+def _how_ended(end: ResultLine) -> Ended:
+    """How an attempt has ended, as far as that decides which one follows."""
+    if end.state is not State.FAILED:
+        return Ended.MISSED
     if TOO_FEW in end.notes:
         return Ended.TOO_FEW
-    if end.observation is not None and end.observation.out_of_memory:
+    if end.figures.out_of_memory:
         return Ended.NO_MEMORY
     return Ended.FAILED
 
 
-def _samples_of(end: ResultLine) -> int | None:
-    """Samples of a slice that was too small for the batch size; None: not known."""
-    return int(end.notes.get(TOO_FEW, 0)) or None
+def _samples_of(end: ResultLine) -> int:
+    """Samples of a slice that was too small for the batch size; 0: not known."""
+    return int(end.notes.get(TOO_FEW, 0))
 
 
 def ended(status: int) -> str:

@@ -100,7 +100,8 @@ class TaskMeasurement:
         # without devices the row still has the task's time
         with outlived("open the devices to measure this task"):
             self._meter = open_meter()
-            self._silent = ""
+        # None as soon as the devices are asked nothing any more
+        self._answers: Meter | None = self._meter
         self._began_s = time.monotonic()
         self._beat_s = self._began_s  # time of the last heartbeat
         self._look_s = 0.0
@@ -150,8 +151,9 @@ class TaskMeasurement:
             return
         self._beat_s = self._look_s
         points: tuple[PowerPoint, ...] = ()
-        if self._meter is not None and not self._silent:
-            points = (self._meter.point(),)
+        meter = self._answers
+        if meter is not None:
+            points = (meter.point(),)
         self._send("beat", observation, points=points)
 
     def _send(self, kind: Kind, observation: Observation, **fields: Any) -> None:
@@ -163,10 +165,11 @@ class TaskMeasurement:
         """The figures up to now; time alone after an error, or if the driver does not
         answer.
         """
-        if self._meter is not None and not self._silent:
+        meter = self._answers
+        if meter is not None:
             try:
-                self._meter.look()
-                observation = self._meter.observation()
+                meter.look()
+                observation = meter.observation()
                 if self._steps is not None:
                     observation = self._steps.observed(observation)
                 # a driver that hangs once hangs each look: from then on time alone
@@ -181,5 +184,6 @@ class TaskMeasurement:
                     self._silent,
                     exc_info=True,
                 )
+            self._answers = None
         time_s = time.monotonic() - self._began_s
         return Observation(time_s=time_s, reasons={"energy_j": self._silent})

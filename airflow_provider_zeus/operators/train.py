@@ -186,20 +186,19 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
         for.
         """
         args = list(self.op_args)
-        kwargs = {**self.op_kwargs}
+        kwargs: dict[str, Any] = {**context, **self.op_kwargs}
         function = self.python_callable
         if run is None:
-            kwargs = dict(determine_kwargs(function, args, {**context, **kwargs}))
+            kwargs = dict(determine_kwargs(function, args, kwargs))
             is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
             runner = create_async_executable_runner if is_async else create_executable_runner
             # takes Metadata of assets that the function yields
             outlets: Any = context.get("outlet_events")
             value = runner(function, outlets, logger=self.log).run(*args, **kwargs)
             return asyncio.run(value) if inspect.iscoroutine(value) else value
-        kwargs = {**context, **kwargs}
-        position = run_position(function)
-        if position < len(args):
-            args[position] = run
+        given = positional(function)[: len(args)]
+        if RUN in given:
+            args[given.index(RUN)] = run
             kwargs.pop(RUN, None)
         else:
             kwargs[RUN] = run
@@ -216,21 +215,20 @@ def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> C
 
     :param opened: gives the run log, or raises StoreError.
     """
+    from airflow_provider_zeus.model.partial_sums import Report
     from airflow_provider_zeus.model.wire import decode, encode
-    from airflow_provider_zeus.store.base import Report
     from airflow_provider_zeus.training.protocol.plan import Checkpoint, Checkpoints
 
     ti = context["ti"]
     key = "zeus_checkpoint"
     state = context.get("task_state_store")
-    tries = getattr(ti, "max_tries", None)
-    if state is None or tries is None:
+    if state is None:
         return Checkpoints()
     newest: Checkpoint | None = None
     with outlived("read where the checkpoint of an earlier attempt lies"):
         entry = state.get(key)
         # a clear raises max_tries, so an equal number is of the same run of the task
-        if isinstance(entry, dict) and entry.get("max_tries") == tries:
+        if isinstance(entry, dict) and entry.get("max_tries") == ti.max_tries:
             newest = decode(Checkpoint, entry["checkpoint"])
 
     def count_once(left: Checkpoint) -> None:
@@ -258,7 +256,7 @@ def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> C
         # short: the rest is figures
         figures = replace(checkpoint.observation, epoch_metrics=None)
         short = replace(checkpoint, observation=figures)
-        state.set(key, {"max_tries": tries, "checkpoint": encode(short)})
+        state.set(key, {"max_tries": ti.max_tries, "checkpoint": encode(short)})
 
     return Checkpoints(newest, keep)
 
@@ -329,20 +327,12 @@ def check_run_given(
     run = inspect.signature(function).parameters.get(RUN)
     if run is None or run.default is not run.empty:
         return
-    if RUN in keywords or run_position(function) < len(args):
+    if RUN in (*keywords, *positional(function)[: len(args)]):
         return
     name = getattr(function, "__qualname__", function)
     problem = f"{name} has a parameter {RUN!r}, and the run handle comes with a ZeusJob"
     remedy = "give one, as in @task.zeus(JOB), or leave the parameter out"
     raise JobSpecError.of("job", None, problem, remedy)
-
-
-def run_position(function: Callable[..., Any]) -> int:
-    """Return the index of ``run`` among the positional parameters; a number past the end if it
-    is none of them.
-    """
-    names = positional(function)
-    return names.index(RUN) if RUN in names else 10**6
 
 
 def positional(function: Callable[..., Any]) -> list[str]:

@@ -73,7 +73,7 @@ def push_plan(
     backfill = type_of(context["dag_run"]) == "backfill"
     mapped = ti.map_index not in (None, -1)
     overlap_possible = context["dag"].max_active_runs != 1 or backfill or mapped
-    store, answer, _ = ask_watched(
+    asked = ask_watched(
         request,
         context,
         operator.zeus_conn_id,
@@ -81,6 +81,8 @@ def push_plan(
         overlap_possible=overlap_possible,
         trains_here=False,
     )
+    store = asked.store
+    answer = asked.answer
     trial = answer.trial
     if part is None:
         say_asked(answer)
@@ -221,7 +223,7 @@ def _collect(training: Training) -> Kept | None:
         starts,
         reporter,
         plan,
-        starts_seen=None if folder else newest_start(starts),
+        starts_seen=0 if folder else newest_start(starts),
         no_start_reason=no_result.reason,
         ended_well=no_result.ended_well,
         folder=folder,

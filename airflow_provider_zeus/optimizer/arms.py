@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
-from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, summed
+from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
 from airflow_provider_zeus.optimizer.belief import Belief, Entries, where_of
 
 BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
 VERSION = "21"  # of learn(); checkpoints of another version are not read
-# newest recurrences that are told apart: later tries of them are no further ones
+# A later try of a run is no further recurrence, so the newest ones are told apart.
 RECURRENCES_KEPT = 100
 RATES_KEPT = 16  # hardware and code change: older rates say little
 # recurrences for which strikes bar a size the first time; each time after that it is twice as long
@@ -59,7 +59,7 @@ class Failure(NamedTuple):
     number: int
     batch_size: int
     run: str
-    # whether the size may be the cause; else its start is, or its row says why not (NO_STRIKE)
+    # A failure by a start, or by a host (NO_STRIKE), says nothing against the size.
     of_size: bool
 
 
@@ -79,19 +79,19 @@ class Belief:
     """
 
     job: ZeusJob
-    # numbers of trials that teach nothing: a person took their runs out
+    # A person knows that these runs went wrong.
     excluded: frozenset[int] = frozenset()
     # highest trial number, and whether that trial died or taught nothing
     newest: tuple[int, bool] = (0, False)
     # A try that nothing can stop must not follow one that nothing could stop.
     plain: tuple[int, bool] = (0, False)
-    # newest runs that reached the target: ``job.window``, and up to half as many more
+    # Up to half a window more is kept, so that not each run has to forget one.
     converged: tuple[Run, ...] = ()
     learned: int = 0
     stopped: tuple[Run, ...] = ()  # such a run shows a lower bound: Epochs(b) > epochs
     # number of one that ended below its target: most
     exhausted: Mapping[int, float] = field(default_factory=dict)
-    # number of such a run: the data that it trained on
+    # Runs on one slice tell of its difficulty together.
     slices: Mapping[int, str] = field(default_factory=dict)
     # (round, b): number, converged
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Belief:
     newest_there: Mapping[tuple[int, Where], int] = field(default_factory=dict)
     too_large: frozenset[tuple[int, str]] = frozenset()  # a larger device may hold it
     failures: tuple[Failure, ...] = ()
-    # newest ones: what failed before them in their run may be a strike
+    # What failed before a kept model in the same run may be a strike against its size.
     kept_after: tuple[Kept, ...] = ()
     newest_kept: int = 0
     # b: newest that ended without an error
@@ -114,7 +114,7 @@ class Belief:
     audits: tuple[int, int] = (0, 0)  # audits keep a distance, and a share of what the job spends
     # (number, samples per epoch) of the newest trial that reported it
     slice_size: tuple[int, float] | None = None
-    # newest runs that reported their start, or raised: as many as ``job.window``
+    # What a start is worth changes with the data: as many as ``job.window``.
     starts: tuple[StartRun, ...] = ()
     served: tuple[Served, ...] = ()
     # number, device, MAXPOWER [W] of the newest trial

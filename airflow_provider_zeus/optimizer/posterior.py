@@ -44,7 +44,7 @@ class Posterior:
     epochs: Estimate
     epoch_cost: Estimate
     cost: Estimate
-    # whether EpochCost was measured on this device; otherwise it is another GPU's, shifted
+    # Another GPU's EpochCost ranks sizes, and is no measurement here.
     measured: bool
 
 

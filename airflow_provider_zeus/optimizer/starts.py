@@ -20,11 +20,11 @@ from airflow_provider_zeus.optimizer.slices import SliceRun, most_epochs, slice_
 RUNS_KEPT = 60  # what a start is worth changes with the data
 # a cold run is due when what other starts have saved since the last one would pay for so many
 PAYS_TIMES = 5.0
-# share of the metric by which a start may serve worse than cold ones before it is not used
+# A start that serves worse by more than chance is no saving.
 START_TOLERANCE = 0.03
 COLD_EVERY = 50  # models that are trained on for ever learn new data worse
 Z_SURE = 1.645
-# spread of the log ratios where few are known, and how many runs that counts as
+# With few runs their own spread would be chance.
 RATIO_SD = 0.1
 RATIO_RUNS = 2.0
 LONGEST_PAUSE = 12  # a start that fails may be mended, so it is asked again

@@ -121,7 +121,7 @@ class Detail(BaseModel):
     epochs: Figure
     energy: Figure
     time: Figure
-    # what profiling took beyond training; None: nothing was profiled, or nothing tells it
+    # Profiling pays off later, so its cost is told apart.
     excess: Figure | None
     busy: Figure | None
     device: Short
@@ -216,7 +216,7 @@ class JobSaved(BaseModel):
 
     word: str
     kind: str = ""
-    # of cost, as a share of the default's if that is known; of a saving or a loss alone
+    # A share of the default's cost is read without knowing the job.
     figure: Figure = Figure()
     amounts: str = ""
     text: Short
@@ -241,7 +241,7 @@ class Controls(BaseModel):
     pause_text: str  # a button says what it does before it is pressed
     pin_text: str
     resume_text: str
-    # what measuring the default in the next run does and costs; empty: it is asked for, or pinned
+    # It costs a run, so the button says so before it is pressed.
     audit_text: str
 
 

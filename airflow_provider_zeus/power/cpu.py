@@ -52,8 +52,10 @@ class RaplDevice(Device):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         domains = _domains(folder or Path(os.environ.get("ZEUS_POWERCAP") or "/sys/class/powercap"))
+        # Memory has a counter of its own, and no package that could be counted.
         packages = [domain for domain in domains if domain.name.startswith("package")]
         reported_w = [_most_w(package.path) for package in packages]
+        # A sum that lacks one package would be no maximum.
         if None not in reported_w:
             max_power_w = sum(filter(None, reported_w))
         info = DeviceInfo(
@@ -98,6 +100,7 @@ class RaplDevice(Device):
     def _advance(self) -> None:
         """Add the energy since the last reading. Raises DeviceError if a counter cannot be used."""
         now_s = self._clock()
+        # The longer the wait, the more a counter may have risen.
         waited_s = now_s - self._read_s
         self._read_s = now_s
         # no processor draws more: a larger difference means that the counter was reset
@@ -135,6 +138,7 @@ def _domains(folder: Path) -> list[Domain]:
             # not a part of a package, nor the whole platform
             if name.startswith("package") or name == "dram":
                 domains.append(Domain(zone, name, _joules(zone / "max_energy_range_uj")))
+    # Memory alone is a small part of a host's energy.
     if not any(domain.name.startswith("package") for domain in domains):
         raise DeviceError(
             f"{folder} shows no processor's energy: not an Intel or AMD processor, or a virtual "
@@ -201,6 +205,7 @@ def cpu_seconds() -> float:
     A child that ends during the reading may be missing from it; the next reading includes it.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # The kernel adds up children only once they have ended.
     living_s = sum(map(_of_process, _children(os.getpid())))
     return time.process_time() + ended.ru_utime + ended.ru_stime + living_s
 

@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
+from airflow_provider_zeus.model.groups import whole
 from airflow_provider_zeus.model.trial import DeviceInfo
 from airflow_provider_zeus.patience import T
 
@@ -34,6 +35,7 @@ def default_state_dir() -> str:
     if chosen:
         return chosen
     folder = os.path.join(os.path.expanduser("~"), ".local", "state", "zeus")
+    # The folder is made later, in the nearest parent that exists.
     existing = folder
     while not os.path.exists(existing) and os.path.dirname(existing):
         existing = os.path.dirname(existing)
@@ -55,6 +57,7 @@ class LimitRange:
 
     def grid_w(self) -> tuple[float, ...]:
         """Limits of the grid [W], from the highest to the lowest."""
+        # Rounding must not lose the lowest limit.
         count = int((self.max_w - self.min_w) / self.step_w + 1e-9) + 1
         return tuple(self.max_w - i * self.step_w for i in range(count))
 
@@ -70,7 +73,7 @@ class LimitRange:
                 )
 
 
-# bits of ``Clocks.reasons``, as NVML has them
+# NVML's own bits, which pass through unchanged.
 IDLE = 0x1
 POWER_CAP = 0x4
 
@@ -83,7 +86,7 @@ class Clocks(NamedTuple):
     sm_mhz: float | None = None
     max_mhz: float | None = None
     reasons: int | None = None  # several may hold the clock back at once, so they are bits
-    # time for which the power limit held it back, since an arbitrary start
+    # A count since an arbitrary start, so that a difference of two readings tells.
     capped_s: float | None = None
 
     @property
@@ -209,6 +212,7 @@ class DeviceGroup(Device):
         self._gpus = gpus or len(parts)
         self._reasons: dict[str, str] = {}  # a group may lack what each of its GPUs has
         sources = {part.info.energy_source for part in parts}
+        # Joules of a counter and of an estimate are never added.
         if len(sources) > 1 and None not in sources:
             listed = ", ".join(sorted(map(str, sources)))
             self._reasons["energy_j"] = f"the GPUs measure in different ways ({listed})"
@@ -233,6 +237,7 @@ class DeviceGroup(Device):
         """Name of a reading -> why it is None, from the first GPU that lacks it."""
         missing: dict[str, str] = {}
         for part in reversed(self._parts):
+            # From the last GPU to the first: the first one's reason stays.
             missing |= part.missing
         return missing | self._reasons
 
@@ -264,8 +269,10 @@ class DeviceGroup(Device):
         ranges = whole([part.limit_range() for part in self._parts])
         if ranges is None:
             return None
+        # One limit for all GPUs: the others would wait for a slower one.
         min_w = max(limits.min_w for limits in ranges)
         max_w = min(limits.max_w for limits in ranges)
+        # GPUs of different models may have no limit in common.
         if min_w >= max_w:
             return None
         return LimitRange(min_w=min_w, max_w=max_w, step_w=ranges[0].step_w)
@@ -381,14 +388,6 @@ def of_all(merge: Callable[[list[T]], R], values: Sequence[T | None]) -> R | Non
     if present is None:
         return None
     return merge(present)
-
-
-def whole(values: Sequence[T | None]) -> list[T] | None:
-    """The values of all GPUs; None if one lacks it: a part would look like the whole."""
-    present = [value for value in values if value is not None]
-    if len(present) == len(values):
-        return present
-    return None
 
 
 def cpu_model() -> str:

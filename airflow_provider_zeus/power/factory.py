@@ -89,6 +89,7 @@ def open_device(
 
     Raises JobSpecError: the name is unknown, or this host has no such device.
     """
+    # One process for each GPU is how torch trains.
     if gpus is None and processes > 1:
         gpus = processes
     if name.startswith(PREFIX):
@@ -142,6 +143,7 @@ def _open_real(
             why = why_silent()
             if why:
                 return NoneDevice(max_power_w, why=why)
+            # Who names a source wants that one, or an error.
             if name == kind:
                 raise JobSpecError.of(
                     "ZeusJob.device", name, str(error), "Or use 'auto' to do without"
@@ -177,6 +179,7 @@ def open_nvml(
     visible = find_gpus(gpus)
     uuids = [gpu.uuid for gpu in visible]
     not_ours = ""
+    # The energy of a part of the GPUs would look like that of the training.
     if gpus is not None and len(visible) < gpus:
         not_ours = (
             f"{gpus} GPUs train together and this process sees {len(visible)} of them: let "
@@ -201,6 +204,7 @@ def open_nvml(
         )
         for gpu in visible
     ]
+    # A group of one would lose the names of its GPU's reasons.
     if len(parts) == 1:
         return parts[0]
     return DeviceGroup(parts)

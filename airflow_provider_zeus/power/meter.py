@@ -26,6 +26,7 @@ def read(device: Device) -> Reading:
     each_j = device.each_j() if isinstance(device, DeviceGroup) else None
     energy_j = device.energy_j() if each_j is None else sum(each_j)
     now_s = device.now_s()
+    # A reason from earlier must not stay beside a figure.
     why = device.missing.get("energy_j") if energy_j is None else None
     return Reading(energy_j, now_s, why=why, each_j=each_j)
 
@@ -68,6 +69,7 @@ class PacedReader:
         :param share: of the time that there is for readings.
         """
         waited_s = self._device.waited_s - self._waited_before_s
+        # What the call will take counts, too: else the last one would break the promise.
         waited_s += sum(map(self._device.takes_s, methods))
         trained_s = max(self._device.now_s() - self._since_s, LEAST_TRAINED_S)
         return waited_s <= share * MOST_SHARE * trained_s
@@ -171,6 +173,7 @@ class Span:
         if since is None:
             return
         self.since = now
+        # Time is known even when energy is not.
         self.time_s += now.time_s - since.time_s
         if self.energy_j is None:
             return
@@ -182,6 +185,7 @@ class Span:
             self.energy_j = None
             self.reason = since.why
             return
+        # A hole in a sum is no zero: the sum is unknown from here on.
         if now.energy_j is None or since.energy_j is None:
             why = now.why or since.why
             self.energy_j = None
@@ -266,6 +270,7 @@ class DeviceMeter:
 
     def take_power_w(self) -> float | None:
         """Mean power from the reading at the last call until the newest one [W]."""
+        # Each point has its own span, so that points add up to the sum.
         power_w = self._since_point.power_w
         self._since_point = Span(self._reading)
         return power_w
@@ -305,6 +310,7 @@ class DeviceMeter:
         total = self.total
         missing = self.device.missing.get("energy_j", "")
         has_source = self.device.info.energy_source is not None
+        # A clock that stands still hides every other reason.
         if not total.time_s:
             still = "the clock of this device stands still: that of a simulated one goes with the "
             return missing or total.reason or f"{still}training's steps"

@@ -68,6 +68,7 @@ class GpuMeter(DeviceMeter):
         # asked twice: a process that has just ended is hidden too, but listed no more
         if not mine and any(map(_is_hidden, listed)):
             self.unknown = self.unknown or any(map(_is_hidden, gpu.computing() or []))
+        # One other process makes the counter no measurement of this task.
         others = len(listed) - mine
         if others > 0 and not self.shared:
             processes = "process" if others == 1 else "processes"
@@ -79,6 +80,7 @@ class GpuMeter(DeviceMeter):
         if not self.used:
             return
         gpu.limit_w()
+        # Asked at each look: the mean of a task is made of them.
         share = gpu.busy()
         if share is not None:
             self.busy.append(share)
@@ -172,6 +174,7 @@ class TaskMeter:
                 host = RaplShareDevice(open_rapl())
             except DeviceError as error:
                 reasons.append(str(error))
+            # An estimate is the last resort: it errs by a factor of two.
             if host is None and cpu_watts is not None:
                 host = EstimateDevice(cpu_watts)
         why = "; ".join(reasons) or "its job has device='none'"
@@ -290,6 +293,7 @@ class TaskMeter:
         nearly idle.
         """
         time_s = self._host.total.time_s
+        # A counter of the whole host measures something even if the task idles.
         is_share = self._host.device.info.energy_source in ("estimate", "rapl_share")
         if self._used_gpus or not is_share:
             return ""
@@ -304,6 +308,7 @@ class TaskMeter:
     @property
     def _limit_w(self) -> float | None:
         """The power limit of the GPUs that it uses [W]; None if they differ."""
+        # One figure for GPUs with two limits would be wrong for both.
         limits = {gpu.device.seen_limit_w for gpu in self._used_gpus}
         return limits.pop() if len(limits) == 1 else None
 

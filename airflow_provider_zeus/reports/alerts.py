@@ -76,6 +76,7 @@ def look(
     """
     dag_id = run.origin.dag_id
     before = held.get(dag_id, Held())
+    # The log of another version may hold nothing that can be read here.
     if not trials:
         return Looked(events=held, begun=())
     own = [t for t in trials if t.recurrence == run.recurrence]
@@ -105,6 +106,7 @@ def _events(
     """
     dag_id = looking.origin.dag_id
     job = trials[-1].job
+    # A backfill over old data would raise alarms of last year.
     teaching = [t for t in trials if t.origin.run_type in job.learn_from]
     closed = [run for run in runs_of(teaching) if _is_closed(run)]
     of_dag = [run for run in closed if run[0].origin.dag_id == dag_id]
@@ -166,6 +168,7 @@ def deadline_at_risk(run: Run) -> Event | None:
     """
     trial = run[-1]
     in_time = trial.planned.in_time
+    # Airflow itself tells of a deadline that is over.
     if in_time is None or trial.state is not State.RUNNING:
         return None
     figures = {"finish_by_s": in_time.finish_by_s}
@@ -304,6 +307,7 @@ def _limit(ended: Sequence[Run]) -> Event | None:
 def _drifted(log: Dataset, closed: Sequence[Run], dag_id: str) -> Event | None:
     """A new change of the data. It belongs to the DAG whose run showed it."""
     changes = log.belief().changes
+    # With two runs any difference is a change.
     if len(closed) < 3 or not changes:
         return None
     change = changes[-1]
@@ -314,6 +318,7 @@ def _drifted(log: Dataset, closed: Sequence[Run], dag_id: str) -> Event | None:
     if len(runs_since) >= DRIFT_RUNS or not shown_by:
         return None
     trial = shown_by[0]
+    # Two DAGs may share a job: one of them tells it.
     if trial.origin.dag_id != dag_id:
         return None
     more = "more" if change.jump >= 0 else "fewer"
@@ -348,6 +353,7 @@ def _lost(
     of_dag = [run for run in ended if run.trials[0].origin.dag_id == dag_id]
     teaching = {t.recurrence for t in log.trials if t.origin.run_type in log.job.learn_from}
     runs = [run for run in of_dag if run.id in teaching][-LOST_RUNS:]
+    # The first runs pay for exploration: a loss of theirs is meant.
     if len(runs) < LOST_RUNS:
         return None
     base = Baseline.of(log, LimitProfiles.of(profiles))
@@ -365,6 +371,7 @@ def _lost(
     price = per_j + per_s
     currency = prices.currency
     is_billed = prices.priced and bool(currency)
+    # A negative price of energy would make waste a saving.
     can_weigh = per_j >= 0 and price > 0
     if is_billed and can_weigh:
         # Eq. 2 with both prices as its weights is the bill, up to their sum
@@ -398,6 +405,7 @@ def _loss(
     if saved.value is None or saved.low is None or saved.high is None:
         return before
     is_over = before is None or saved.value > 0
+    # A saving of which nobody is sure ends a loss, and begins none.
     if saved.high >= 0 and is_over:
         return None
     lost = -saved.value
@@ -406,6 +414,7 @@ def _loss(
     interval = f"{amount(least)} to {amount(most)}"
     if least < 0:
         interval = f"{amount(-least)} less to {amount(most)} more"
+    # Failed tries are in no comparison, yet somebody paid for them.
     aside = SetAside.of(runs)
     text = (
         f"The newest {LOST_RUNS} runs cost {amount(lost)} more than the default batch size at full "

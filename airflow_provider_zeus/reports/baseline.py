@@ -56,6 +56,7 @@ def own_rng(log: Dataset) -> random.Random:
     """Seeds by DAG and job: all that tells a saving tells the same one, and those of two jobs are
     independent.
     """
+    # An empty log has no name to seed by.
     if not log.lessons:
         return random.Random(0)
     newest = log.lessons[-1]
@@ -69,6 +70,7 @@ def _why_unknown(log: Dataset, *, ran_here: bool, is_priced: bool) -> str | None
     :param is_priced: whether its cost at full power is known of at least one such run.
     """
     b = log.job.default_batch_size
+    # The reasons in the order in which a job overcomes them.
     if not log.has_reached(b):
         return f"no run of the default batch size {b} has reached the target"
     if not ran_here:
@@ -127,6 +129,7 @@ class Baseline:
         for trial in trials:
             run = trial.recurrence
             o = trial.observation
+            # A run at a lower limit would make the default look cheaper than it is.
             full = at_full_power(o, profiled, b)
             if full is None:
                 continue
@@ -141,6 +144,7 @@ class Baseline:
             paid = Rates.of(replace(full, paused_j=None, paused_s=None))
             if paid is not None:
                 own_rates[run] = paid
+        # Dictionaries keep their order: the last ones are the newest.
         newest = list(rates)[-NEWEST_RUNS:]
         rng = rng or own_rng(log)
         draws = np.random.default_rng(rng.getrandbits(64))
@@ -150,6 +154,7 @@ class Baseline:
         if epochs is not None:
             default_epochs = epochs.of(b)
             ended = frozenset(epochs.ended(b))
+        # A factor, since a profile errs by a share.
         off = np.exp(draws.normal(0.0, off_sd, DRAWS))
         return cls(
             batch_size=b,
@@ -188,6 +193,7 @@ class Baseline:
                 profiled.append(cost)
             else:
                 measured.append(cost)
+        # One mean over both kinds, split by how sure each is.
         count = len(measured) + len(profiled)
         if not count:
             return None
@@ -235,6 +241,7 @@ class Baseline:
 
         None: it has run again.
         """
+        # A default that was given up later costs at least what is known.
         if len(self.ended) != 1 or self.at_least:
             return None
         return f"what {self.batch_size} takes is known from one run of it"
@@ -263,6 +270,7 @@ class Baseline:
         """Number of the first trial measured against an old default: it has not run since the data
         changed, or within the window. None: it is not old.
         """
+        # Whichever forgets more: the change of the data, or the window.
         since = max(self.belief.era, self.belief.window_start())
         if self.belief.newest_runs.get(self.batch_size, 0) >= since:
             return None
@@ -281,6 +289,7 @@ class Baseline:
         measured, profiled = np.array(costs, dtype=float).reshape(-1, 2).T
         epoch_costs = measured + self.off[:, None] * profiled
         draws: Vector = self.default_epochs[:, columns] * epoch_costs
+        # The same default costs more or less from run to run.
         variance, _ = run_variance(self.belief, self.device, weights)
         of_mean = 1.0 / len(self.rates)
         if variance:
@@ -361,6 +370,7 @@ def less(baseline: Estimate, spent: float) -> Estimate:
 
 def rounded(cost: float, least: float) -> float:
     """The cost, or 0 if it is at most ``least``, which rounding leaves."""
+    # Sums of equal parts differ in their last digits.
     if abs(cost) <= least:
         return 0.0
     return cost
@@ -376,9 +386,10 @@ def at_full_power(o: Observation, profiled: LimitProfiles, b: int) -> Observatio
     full_w = profiled.highest_w(b)
     if full_w is not None:
         return profiled.recosted(b, o, full_w)
+    # Nobody knows whether that limit was the highest.
     if o.max_power_w is None:
         return None
-    highest_w = o.max_power_w / (o.device_count or 1)
+    highest_w = o.max_power_w / o.devices
     if o.power_limit_w < highest_w - SAME_W:
         return None
     return o
@@ -432,6 +443,7 @@ def fixed(
     """
     b = planned.batch_size
     runs = log.of_target()
+    # A size that never reached the target has no cost to it.
     if base.epochs is None or not runs.has_reached(b):
         return None
     ran = [t.observation for t in runs.kept(b)]

@@ -108,10 +108,12 @@ def _how(trial: Trial) -> str:
         State.NOT_NEEDED: "trained nothing: the earlier model is still good",
         State.ABANDONED: "was abandoned",
     }
+    # A newer version may have written a state that this one cannot name.
     how = ended.get(trial.state, trial.state.value)
     if trial.state is State.DONE and trial.spec.get("mode") == "optimize":
         how = "trained, and its power limit was tuned"
     has_size = trial.planned.phase is not Phase.MEASURED
+    # Nothing was trained, or no size was chosen.
     if trial.state is State.NOT_NEEDED or not has_size:
         return how
     epochs = trial.observation.epochs
@@ -201,6 +203,7 @@ def _of(ended: Sequence[Trial]) -> str:
         alone = {weights_of(t.job, t.observation).one_alone for t in ended}
     except JobSpecError:
         return ""
+    # A share of a mixed cost would read as one of energy.
     for one in ("energy", "time"):
         if alone == {one}:
             return f" of {one}"
@@ -210,6 +213,7 @@ def _of(ended: Sequence[Trial]) -> str:
 def _saving(run: RunTrials, saved: Saved | str | None) -> str:
     """The share of the baseline with its 90 % interval; empty if nothing compares."""
     compares = run.not_needed or bool(run.compared)
+    # A run that failed as a whole has nothing to compare.
     if saved is None or not compares:
         return ""
     if isinstance(saved, str):

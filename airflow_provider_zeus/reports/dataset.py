@@ -16,7 +16,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
-from airflow_provider_zeus.model.groups import grouped, sum_of_known
+from airflow_provider_zeus.model.groups import grouped, whole
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     LOST,
@@ -74,6 +74,7 @@ class Dataset:
         if self.where is None:
             return None
         max_power_w = None
+        # A device may be moved to another host with another limit: the newest report counts.
         for trial in self.here():
             if trial.observation.max_power_w is not None:
                 max_power_w = trial.observation.max_power_w
@@ -166,17 +167,20 @@ def as_dataset(
     lessons = []
     own = []
     for row in once:
+        # A newer version may know more states than this one.
         is_readable = row.state in frozenset(State) and row.planned.phase in frozenset(Phase)
         if not is_readable:
             left_out[_UNKNOWN] += 1
             continue
         trial = replace(row, observation=_finite(row.observation))
         lessons.append(trial)
+        # A trial that does not compare may still teach.
         why_not = _why_not_compared(trial, job)
         if why_not is None:
             own.append(trial)
         else:
             left_out[why_not] += 1
+    # The device on which the job trains now is what its next run will cost.
     if where is None:
         where = newest_device(own)
     # their epochs count, since these do not depend on the GPU (Eq. 6)
@@ -228,6 +232,7 @@ def _is_figure(name: str, value: object) -> bool:
     """Whether a value is no number at all, or one that its field may have."""
     if not isinstance(value, int | float):
         return True
+    # A meter that went back, or a training that lies.
     if value < 0 and name not in _SIGNED:
         return False
     return math.isfinite(value)
@@ -254,6 +259,7 @@ def often_below(runs: Sequence[Sequence[Trial]]) -> int:
     :param runs: that have ended, each with its trials.
     """
     below = sum(run[-1].state is State.EXHAUSTED for run in runs)
+    # One such run is chance.
     if below <= 1 or below < OFTEN * len(runs):
         return 0
     return below
@@ -349,8 +355,10 @@ class RunTrials:
         """Whether another size than that of an attempt that died, not the default, kept the run's
         model after it.
         """
+        # The default would have failed without Zeus, too.
         if self.model is None or trial.batch_size == trial.spec.get("default_batch_size"):
             return False
+        # A size that works on the same slice shows that the other one was at fault.
         later = self.trials[self.trials.index(trial) + 1 :]
         sizes = {t.batch_size for t in later if self._keeps(t)}
         return bool(sizes) and trial.batch_size not in sizes
@@ -401,10 +409,10 @@ class RunTrials:
 
 def total(values: Iterable[float | None]) -> float | None:
     """The sum; None if one of the values is None."""
-    figures = list(values)
-    if None in figures:
+    figures = whole(list(values))
+    if figures is None:
         return None
-    return sum_of_known(figures)
+    return math.fsum(figures)
 
 
 def gpu_s_of(observations: Iterable[Observation]) -> float:

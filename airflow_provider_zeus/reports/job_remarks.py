@@ -121,6 +121,7 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
     learned = _learned(newest.spec)
     # later ones replace earlier ones
     others = {_task(t): t for t in trials if _task(t) != mine}
+    # Tasks with the same sizes and target share a job on purpose.
     different = [t for t in others.values() if _learned(t.spec) != learned]
     if not different:
         return None
@@ -164,6 +165,7 @@ def _newest_change(
     trials: Sequence[Trial], differ: Callable[[Trial, Trial], bool]
 ) -> tuple[Trial, Trial] | None:
     """The newest run of a task that differs from the one before it, after that one."""
+    # Runs of two tasks alternate: each task is compared with its own earlier runs alone.
     of_tasks = grouped(trials, _task).values()
     successive = chain.from_iterable(map(pairwise, of_tasks))
     changes = [(last, trial) for last, trial in successive if differ(last, trial)]
@@ -279,6 +281,7 @@ def earlier_rate(trials: Sequence[Trial], task: Trial) -> EarlierRate | None:
         return None
     newest = ended[-1]
     rate = newest.observation.learning_rate
+    # Only a rate beside a size can be compared.
     if rate is None or newest.batch_size is None:
         return None
     return EarlierRate(newest.batch_size, rate)
@@ -409,11 +412,13 @@ def candidates(trials: Sequence[Trial], latest: Iterable[Trial]) -> list[Trial]:
     :param trials: the newest of the new job, oldest first.
     :param latest: the newest trial of each job in the log.
     """
+    # A job with a history of its own has lost none.
     is_new = 0 < len(trials) <= FEW and trials[0].number == 1
     if not is_new or not _named_by_task(trials[-1]):
         return []
     new = trials[-1]
     since = min(t.opened_at for t in trials)
+    # A job that still runs was not renamed.
     silent = [t for t in latest if t.opened_at < since]
     return [old for old in silent if _may_be_renamed(old, new)]
 
@@ -439,6 +444,7 @@ def looks_like(renamed: Sequence[Trial], new: Trial, dags: Collection[str]) -> s
     """
     there = set(dags) - {new.origin.dag_id}  # a task of its own DAG was renamed
     gone = [t.job_id for t in renamed if t.origin.dag_id not in there]
+    # Of two candidates either may be wrong.
     if len(gone) != 1:
         return None
     return gone[0]

@@ -72,6 +72,7 @@ def levers(
     spent = total(run.spent(weights) for run in runs)
     full = _at_full_power(runs, base, profiled, weights, rng)
     draws = base.draws(runs, weights)
+    # A run that was skipped saved all of its default, by no batch size.
     idle = np.array([run.not_needed for run in runs], dtype=bool)
     if not runs or spent is None or full is None or draws is None:
         why = _why_not(base, runs, spent=spent, full=full)
@@ -90,6 +91,7 @@ def levers(
         saved_by[BATCH_SIZE] -= started
         saved_by[START] = started
     least = ROUNDING * spent
+    # Rows of the same draws, so that the levers add up.
     saved = estimates(np.stack([*saved_by.values()], 1))
     return [
         Lever(name=name, saved=one.mapped(partial(rounded, least=least)))
@@ -129,6 +131,7 @@ def _by_start(
         b = trial.batch_size
         epochs = trial.observation.epochs
         full = _full_power_of(trial, profiled, weights)
+        # A size that is new in the list has no estimate of a cold start.
         if full is None or not epochs or b not in base.epochs.sizes:
             continue
         if trial.state.kept_model:
@@ -187,6 +190,7 @@ def _at_full_power(
             off_sds[b] = max(off_sds[b], sd)
         else:
             exact += full.cost
+    # The default's own error is that of the baseline: drawn twice it would not cancel.
     default = drawn.pop(base.batch_size, 0.0)
     # profiles of two sizes are off independently
     off = np.exp(rng.normal(0.0, [off_sds[b] for b in drawn], (DRAWS, len(drawn))))

@@ -15,7 +15,8 @@ from airflow_provider_zeus.model.cost import HALF_WIDTH, TICK_S, Weights, best_l
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, summed
+from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
 from airflow_provider_zeus.units import energy_text
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ RATE_SD = HALF_WIDTH / 1.96
 
 def same_limit(one_w: float | None, other_w: float | None) -> bool:
     """Whether two power limits [W] are one: both unknown, or as near as drivers round."""
+    # A device without limits has one limit, whatever its name.
     if one_w is None or other_w is None:
         return one_w is other_w
     return abs(one_w - other_w) <= SAME_W
@@ -105,6 +107,7 @@ class LimitProfiles:
         """
         old = self.at(batch_size, o.power_limit_w)
         new = self.at(batch_size, limit_w)
+        # A limit that was not profiled could cost anything.
         if old is None or new is None or o.time_s is None:
             return None
         per_sample = old.samples / new.samples
@@ -132,6 +135,7 @@ def _may_be_set(limit_w: float, job: ZeusJob | None) -> bool:
     """Whether a job may set a limit; any may be asked about without a job."""
     if job is None:
         return True
+    # Only such a job sets limits that stay.
     if job.mode != "optimize":
         return False
     return not job.power_limits_w or limit_w in job.power_limits_w
@@ -149,6 +153,7 @@ def _scaled(
     """``unchanged``: the parts that no limit changes; None if nothing else is left."""
     same = sum_of_known(unchanged)
     training = whole - same - (excess or 0.0)
+    # More was waited than trained: a factor of the rest would be noise.
     if training <= 0:
         return None
     return training * factor + same
@@ -182,7 +187,8 @@ class LimitSaving:
         off = rng.permutation(normal / normal[round(0.95 * (count - 1))])
 
         def around(saved: Estimate) -> Vector:
-            half = ((saved.high or 0.0) - (saved.low or 0.0)) / 2
+            low, high = saved.ends
+            half = (high - low) / 2
             drawn: Vector = (saved.value or 0.0) + half * off
             return drawn
 
@@ -192,9 +198,11 @@ class LimitSaving:
     def text(self) -> str:
         """In a line of the log; empty if the run was at full power."""
         energy = self.energy_j
+        # At full power there is nothing to tell.
         if energy.low == energy.high or energy.value is None:
             return ""
-        ends = f"{SURE}: {energy_text(energy.low or 0.0)} to {energy_text(energy.high or 0.0)}"
+        low, high = map(energy_text, energy.ends)
+        ends = f"{SURE}: {low} to {high}"
         return f"energy saved by the power limit {energy_text(energy.value)} ({ends})"
 
 
@@ -219,6 +227,7 @@ def limit_saving(
             continue
         if not o.samples:
             continue
+        # The highest limit measured stands for full power.
         most = max(profiled.sums[used.batch_size].values(), key=lambda s: s.limit_w)
         full_w = most.limit_w
         doubt = 0.0  # at one limit nothing is scaled
@@ -226,8 +235,9 @@ def limit_saving(
             doubt = Z * ratio_sd(most, used)
         full_j = o.samples * (most.energy_j / most.samples)
         full_s = o.samples * (most.time_s / most.samples)
-        saved_j = full_j - o.samples * (used.energy_j / used.samples) - (o.excess_j or 0.0)
-        saved_s = full_s - o.samples * (used.time_s / used.samples) - (o.excess_s or 0.0)
+        excess_j, excess_s = o.excess
+        saved_j = full_j - o.samples * (used.energy_j / used.samples) - excess_j
+        saved_s = full_s - o.samples * (used.time_s / used.samples) - excess_s
         energy.append(_LimitPart(full_j, saved_j, full_j * doubt))
         time.append(_LimitPart(full_s, saved_s, full_s * doubt))
     if not energy:

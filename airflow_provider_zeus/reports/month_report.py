@@ -207,8 +207,7 @@ def _amount(saved: Estimate, text: Callable[[float], str]) -> str:
     """A saving with its interval; a loss, or an undecided sum, is called so."""
     if saved.value is None:
         return f"not known ({saved.reason or ''})"
-    low = saved.low or 0.0
-    high = saved.high or 0.0
+    low, high = saved.ends
     if low < 0 and (high > 0 or saved.value == 0):
         return f"not clear yet ({text(-low)} lost to {text(high)} saved)"
     if saved.value == 0:

@@ -56,6 +56,7 @@ def month_bounds(last: str, count: int) -> list[float]:
     """
     day = date.fromisoformat(f"{last}-01")
     index = day.year * 12 + day.month - 1
+    # Months differ in length, so they are counted and not added.
     months = [divmod(i, 12) for i in range(index - count + 1, index + 2)]
     return [datetime(y, m + 1, 1, tzinfo=UTC).timestamp() for y, m in months]
 
@@ -142,11 +143,13 @@ def saved_between(
 
     :param log: all its newest runs: the default is estimated from them.
     """
+    # Without a batch size only the power limit can save.
     if not log.job.chooses_size:
         return _by_limit(log, profiles, begin_s, end_s)
     log = log.of_target()
     base = Baseline.of(log, LimitProfiles.of(profiles))
     ended, _ = recurrences(log)
+    # A run belongs to the month in which it began, so that no month counts it twice.
     runs = [run for run in ended if begin_s <= run.trials[0].opened_at < end_s]
     if not runs:
         return "no run that counts has ended"
@@ -160,6 +163,7 @@ def saved_between(
         return base.why_not or "the size of a slice or its energy is not known"
     if time_s is None:
         return "a figure of an attempt is not known"
+    # Draws of sums: intervals of single runs do not add up.
     time = default_s.sum(1) - time_s
     energy = None
     energy_j = total(run.spent(ENERGY) for run in runs)
@@ -229,6 +233,7 @@ class SavedSum:
 
     def priced(self, per_j: float, per_s: float) -> Estimate:
         """In money: a price of a joule, and of a second of one device."""
+        # Money without its energy would look like all of it.
         if self.energy is None and per_j:
             return Estimate.missing(_NO_ENERGY)
         price = self.gpu_time * per_s

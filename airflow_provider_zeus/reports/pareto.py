@@ -66,6 +66,7 @@ def pareto(
         hard = hardness.get(trial.recurrence, 1.0)
         if observed.epochs and log.job.max_epochs:  # on no slice it trains longer than it may
             hard = max(hard, observed.epochs / log.job.max_epochs)
+        # Limits that only a profile has seen may be better than any that ran.
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         others = [profiled.recosted(b, observed, w) for w in unseen_w]
         for o in (observed, *filter(None, others)):
@@ -123,7 +124,9 @@ def _to_target(o: Observation) -> _ToTarget | None:
     """TTA and ETA of a run without the excess of profiling; None if one is not known."""
     if o.time_s is None or o.energy_j is None:
         return None
-    costs = _ToTarget(o.time_s - (o.excess_s or 0.0), o.energy_j - (o.excess_j or 0.0))
+    excess_j, excess_s = o.excess
+    costs = _ToTarget(o.time_s - excess_s, o.energy_j - excess_j)
+    # Profiling took longer than the run: what is left is noise.
     if min(costs) <= 0:
         return None
     return costs

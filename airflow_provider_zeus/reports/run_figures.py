@@ -132,6 +132,7 @@ def last_measured(own: Sequence[Trial]) -> Trial | None:
     """The trial of a run that says on which device it ran; None while the run trains, or if none
     was measured.
     """
+    # Its device may still change with its next attempt.
     if any(t.state is State.RUNNING for t in own):
         return None
     for trial in reversed(own):
@@ -236,6 +237,7 @@ class RunFigures:
         if run is not None:
             verdict = run.cost.saved.verdict
             saved = _saved_event(run.energy.saved, run.time.saved, verdict, run.source)
+            # A default without a saving would be a name without a use.
             if "saved_not_known" not in saved:
                 saved["default_batch_size"] = run.default_batch_size
             return saved
@@ -283,6 +285,7 @@ def with_log(
     own_try = [t for t in own if t.key.ti_id == last.key.ti_id]
     measured = last_measured(own)
     figures = replace(figures, newest=newest)
+    # Such a run has no batch size to compare.
     if last.planned.phase is Phase.MEASURED:
         samples = profile(last.job_id, last.observation.where, str(last.spec["job_version"]))
         return replace(figures, limit=limit_saving([t.observation for t in own], samples))
@@ -291,6 +294,7 @@ def with_log(
         where = measured.observation.where
     if measured is None or where is None:
         return replace(figures, why_not="nothing of it was measured")
+    # A saving of half a run would be told as one of the whole.
     if len(own_try) < len(figures.ended):
         return replace(figures, why_not="the run log does not hold it whole yet")
     job = measured.job

@@ -94,6 +94,7 @@ class Savings:
 
         None: not known.
         """
+        # The newest slice is what the next run is like.
         for step in reversed(self.steps):
             if step.run.kept and step.baseline.value:
                 return step.baseline.value, f"always {self.default_batch_size} now"
@@ -157,6 +158,7 @@ def _break_even(steps: Sequence[RunningSum]) -> int | None:
     even_run = None
     # a later loss puts the end of the loss off
     for number, step in enumerate(steps, start=1):
+        # A sum that is not known has no sign.
         if step.saved.value is None:
             return None
         if step.saved.value < 0:
@@ -199,6 +201,7 @@ def _steps(
 
 def _per_run(b: int, best: BestFixed | None, base: Baseline, weights: Weights) -> Estimate:
     """Baseline minus a run of ``b``, both of the newest slice's difficulty."""
+    # No baseline, no saving: the reason is the same.
     if base.why_not:
         return Estimate.missing(base.why_not)
     size = base.usual_size

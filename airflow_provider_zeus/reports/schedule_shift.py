@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
+from airflow_provider_zeus.model.groups import whole
 from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.reports.dataset import runs_of, total
 from airflow_provider_zeus.signals.series import Series
@@ -64,6 +65,7 @@ def schedule_shift(
         costs = [cost + kwh * mean for cost, mean in zip(costs, means, strict=True)]
     if not starts_s:
         return None
+    # Of equal hours the nearest one: it changes least.
     best = min(range(HOURS), key=lambda h: (costs[h], h))
     zone: tzinfo = UTC
     if isinstance(by, Tariff):
@@ -99,14 +101,8 @@ def _means(by: Tariff | Series, run: _Run) -> list[float] | None:
     if isinstance(series, Tariff):
         last_s = run.start_s + (HOURS - 1) * S_PER_H
         series = series.series(run.start_s, last_s + run.duration_s)
-    means = []
-    for shift in range(HOURS):
-        start_s = run.start_s + shift * S_PER_H
-        mean = series.mean(start_s, start_s + run.duration_s)
-        if mean is None:
-            return None
-        means.append(mean)
-    return means
+    starts_s = [run.start_s + shift * S_PER_H for shift in range(HOURS)]
+    return whole([series.mean(start_s, start_s + run.duration_s) for start_s in starts_s])
 
 
 def _runs(trials: Iterable[Trial]) -> Sequence[_Run]:
@@ -119,6 +115,7 @@ def _runs(trials: Iterable[Trial]) -> Sequence[_Run]:
         energy_j = total(t.observation.energy_j for t in attempts)
         if duration_s is None or energy_j is None:
             continue
+        # A run that reports years would be charged for each hour of them.
         if 0 < duration_s <= longest_s:
             start_s = min(t.opened_at for t in attempts)
             runs.append(_Run(start_s, duration_s, energy_j))

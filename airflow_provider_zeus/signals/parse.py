@@ -291,14 +291,19 @@ def _of_csv(text: str, layout: Layout) -> _Columns:
         raise JobSpecError.of(
             "series", UNSAID, problem, 'write numbers as 0.30, and texts with a comma in "..."'
         )
-    # A row may be shorter than the first one: its last cells are None.
-    columns: dict[str, list[Any]] = {name: cells for name, *cells in zip_longest(header, *rows)}
-    columns[""] = []  # a file may have a column without a name, which no layout means
+    # Only the columns that are named are read: a file may have any number of others.
+    places = {name: place for place, name in enumerate(header)}
+    columns = [_cells(rows, places[name]) if name else [] for name in names]
+    times, values, forecasts, ends, flags = columns
+    return _Columns(times, values, forecasts, ends, flags)
+
+
+def _cells(rows: Sequence[Sequence[str]], place: int) -> list[Any]:
+    """The cells of a column: None if a row is shorter, a bool for the words *true* and *false*."""
     # Other words may be data: only these two are read as flags.
     flags: dict[str, Any] = {"true": True, "false": False}
-    times, values, forecasts, ends, estimated = (columns[name] for name in names)
-    are_estimated = [flags.get(str(cell).strip().lower(), cell) for cell in estimated]
-    return _Columns(times, values, forecasts, ends, are_estimated)
+    cells = [row[place] if place < len(row) else None for row in rows]
+    return [flags.get(str(cell).strip().lower(), cell) for cell in cells]
 
 
 def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:

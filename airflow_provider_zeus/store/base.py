@@ -14,7 +14,6 @@ from airflow_provider_zeus.model.learning_rate import EarlierRate
 from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
-    Observation,
     Origin,
     PowerPoint,
     Previous,
@@ -69,21 +68,6 @@ class AskAnswer:
     earlier_rate: EarlierRate | None = None
     # other map indexes of the task that have trials of the job in this run
     shared_with: Sequence[int] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """Partial (heartbeat) or final (tell) observation of one trial."""
-
-    observation: Observation
-    # new ones alone: with all of them each report would be longer
-    profile: Sequence[ProfileSample] = ()
-    # new ones alone: with all of them each report would be longer
-    points: Sequence[PowerPoint] = ()
-    unsure: Sequence[Report] = ()
-    # heartbeats before it that got no answer, oldest first: stored or not
-
-    reads_newer: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

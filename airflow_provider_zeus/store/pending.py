@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Self
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import Name, decode, encode, parse
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
 from airflow_provider_zeus.untrusted_files import read_all, write_whole

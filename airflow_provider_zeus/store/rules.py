@@ -1,4 +1,4 @@
-"""How a trial changes, and which parts of a report are stored: the same for each store.
+"""How a trial changes: the same for each store.
 
 Pure functions, no I/O.
 
@@ -14,31 +14,23 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.partial_sums import joined, merged
-from airflow_provider_zeus.model.size_bounds import (
-    MOST_SAMPLES,
-    bounded_points,
-    truncated,
-)
+from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,
     Origin,
     PlannedAttempt,
-    ProfileSample,
     State,
     Trial,
     TrialKey,
     fitting,
 )
-from airflow_provider_zeus.model.wire import Figure
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.base import AskRequest
 
 LEASE_EXPIRED = "lease expired"
 REDELIVERED = "redelivered: another start of the task took its place"
 SUPERSEDED = "superseded by try"
 BY_HAND = "closed by hand"
-_SAMPLE = Figure(low=0)
 
 
 def version_of(spec: Mapping[str, Any]) -> str:
@@ -152,8 +144,8 @@ def opened(
     job: ZeusJob,
     decision: Decision,
     *,
+    key: TrialKey,
     number: int,
-    attempt: int,
     seq: int,
     now: float,
 ) -> Trial:
@@ -163,7 +155,7 @@ def opened(
     return Trial(
         job_id=request.job_id,
         number=number,
-        key=TrialKey(request.ti_id, attempt),
+        key=key,
         origin=request.origin,
         spec=job.to_dict(),
         decision=decision,
@@ -230,6 +222,20 @@ def same_attempt(one: Trial, other: Trial) -> bool:
     return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)
 
 
+def row_of_attempt(trial: Trial, rows: Iterable[Trial], start_id: str | None) -> Trial | None:
+    """The row that a trial has among those of its task instance; None: it has none.
+
+    The call came twice, or its answer was lost. Another start may have taken its key.
+    """
+    for row in rows:
+        may_be_its = row.key == trial.key
+        if row.key.attempt > trial.key.attempt:
+            may_be_its = row.observation.start_id in (None, start_id)
+        if may_be_its and same_attempt(row, trial):
+            return row
+    return None
+
+
 def renewed(trial: Trial, now: float, lease_s: float) -> Trial:
     """The trial with a renewed lease. A shorter lease never shortens a longer one."""
     until, length_s = lease_after(trial.lease_until, trial.lease_s, now, lease_s)
@@ -243,20 +249,61 @@ def lease_after(until: float, length_s: float, now: float, lease_s: float) -> tu
     return max(min(until, now + length_s), now + lease_s), max(length_s, lease_s)
 
 
-def with_figures(trial: Trial, news: Observation, seq: int) -> Trial:
+def lapsed(trial: Trial) -> bool:
+    """Whether a trial was closed because its lease expired."""
+    return trial.state is State.ABANDONED and trial.reason == LEASE_EXPIRED
+
+
+def after_heartbeat(
+    trial: Trial,
+    observation: Observation,
+    others: Iterable[Trial],
+    *,
+    now: float,
+    seq: int,
+    lease_s: float,
+) -> Trial:
+    """The trial after a heartbeat; the same object when nothing changes.
+
+    A trial that was closed because its lease expired is reopened, unless a later try or start of
+    its task exists. A trial that was taken over, or closed by hand, gets only its figures. A trial
+    that ended does not change.
+
+    :param observation: with the figures of the heartbeat.
+    :param others: as :func:`taken_over` reads them, of a trial whose lease expired.
+    """
+    if lapsed(trial):
+        why = taken_over(trial, others)
+        if why is None:
+            trial = replace(trial, state=State.RUNNING, reason=None, told_seq=seq, closed_at=None)
+        else:
+            trial = replace(trial, reason=why)
+    if trial.state is State.RUNNING:
+        return replace(renewed(trial, now, lease_s), observation=observation)
+    if trial.state is State.ABANDONED:
+        return with_figures(trial, observation, seq)
+    return trial
+
+
+def with_figures(trial: Trial, observation: Observation, seq: int) -> Trial:
     """A closed trial with the figures that its run still reports; the same object when nothing
     changes.
     """
-    observation = merged(trial.observation, news)
     if observation == trial.observation:
         return trial
     return replace(trial, observation=observation, told_seq=seq)
 
 
 def closed(
-    trial: Trial, state: State, news: Observation, reason: str | None, *, now: float, seq: int
+    trial: Trial,
+    state: State,
+    observation: Observation,
+    reason: str | None,
+    *,
+    now: float,
+    seq: int,
 ) -> Trial:
-    """The closed trial; the same object when nothing changes.
+    """The closed trial; the same object when nothing changes. ``observation``: after the report.
 
     ``running`` becomes ``state``. ``abandoned`` becomes its true state; without a new reason it
     keeps the one that says it was taken over. A trial that a person closed gets its figures and
@@ -269,7 +316,7 @@ def closed(
             "sums"
         )
     if trial.state is State.ABANDONED and str(trial.reason).startswith(BY_HAND):
-        return with_figures(trial, news, seq)
+        return with_figures(trial, observation, seq)
     # An abandoned trial may still get its true end: it was paid for.
     ends = {State.RUNNING, State.ABANDONED} - {state}
     if trial.state not in ends:
@@ -284,60 +331,11 @@ def closed(
         reason=reason,
         told_seq=seq,
         closed_at=max(now, trial.opened_at),
-        observation=merged(trial.observation, news),
+        observation=observation,
     )
 
 
-def another_start(held: Observation, news: Observation) -> bool:
-    """Whether an observation comes from another start of the plan than the stored one."""
+def another_start(held: Observation, start_id: str | None) -> bool:
+    """Whether a start of the plan is another one than that of the stored observation."""
     # An older version wrote no id: nothing tells two starts apart then.
-    if held.start_id is None or news.start_id is None:
-        return False
-    return held.start_id != news.start_id
-
-
-def finite(report: Report) -> Report:
-    """The report without samples and points that have a value that nothing measures; power or limit
-    may be None.
-
-    At most the newest 1000 samples and 500 points remain.
-    """
-    samples = [sample for sample in report.profile if usable(sample)]
-    points = [
-        replace(point, power_w=_measured(point.power_w), limit_w=_measured(point.limit_w))
-        for point in report.points
-        if not _SAMPLE.problem(point.t_s)
-    ]
-    return replace(report, profile=tuple(samples[-MOST_SAMPLES:]), points=bounded_points(points))
-
-
-def resolved(held: Observation, report: Report) -> Report:
-    """The report with the samples and points of the unsure heartbeats that were not stored.
-
-    A heartbeat is stored completely or not at all, and each one has larger sums than the one
-    before. So the newest unsure heartbeat whose sums are in ``held`` is the last one that was
-    stored.
-    """
-    lost: list[Report] = []
-    # From the newest on: the first one that is stored tells that all before it are.
-    for beat in reversed(report.unsure):
-        if merged(held, beat.observation) == held:
-            break
-        lost.insert(0, beat)
-    return replace(joined((*lost, report)), unsure=())
-
-
-def usable(s: ProfileSample) -> bool:
-    """Whether all values of a profile sample can have been measured."""
-    figures = (s.samples, s.energy_j, s.time_s, s.limit_w, s.steps, s.sm_clock_mhz)
-    if any(map(_SAMPLE.problem, figures)):
-        return False
-    if s.capped is not None and not 0 <= s.capped <= 1:
-        return False
-    return 0 < s.batch_size <= _SAMPLE.high
-
-
-def _measured(value: float | None) -> float | None:
-    if _SAMPLE.problem(value):
-        return None
-    return value
+    return None not in (held.start_id, start_id) and held.start_id != start_id

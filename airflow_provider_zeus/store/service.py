@@ -1,8 +1,9 @@
 """Operations on the log of one job, the same for each store: ask, begin, adopt, tell, close, reap,
 take in.
 
-The work of a heartbeat, a late one too, is in :mod:`~airflow_provider_zeus.store.heartbeat`, and
-the rules for a single trial are in :mod:`~airflow_provider_zeus.store.rules`.
+Each reads the rows that it is about, lets :mod:`~airflow_provider_zeus.store.rules` decide what
+they become, and writes them. A heartbeat, a late one too, is in
+:mod:`~airflow_provider_zeus.store.heartbeat`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report, merged, resolved
 from airflow_provider_zeus.model.trial import (
     Lineage,
     Origin,
@@ -31,7 +33,6 @@ from airflow_provider_zeus.store.base import (
     HistoryPart,
     JobHead,
     JobProfile,
-    Report,
     TakenIn,
     Unreadable,
 )
@@ -62,20 +63,34 @@ class JobLog:
         """Trials whose row says ``running``, in order of number."""
         return trials.open_trials(self.connection, self.job_id)
 
-    def add(self, trial: Trial) -> None:
-        """Write a new row."""
+    def add(self, trial: Trial, *, is_taken: bool = False) -> Trial:
+        """Write a new row, and return it.
+
+        :param is_taken: another row has its key, so it gets the next one of its task instance.
+        """
+        if is_taken:
+            trial = replace(trial, key=trials.next_key(self.connection, trial.key.ti_id))
         trials.insert(self.connection, trial)
         self.newest = trial.number
         if trial.is_outside:
             outside_sums.add(self.connection, trial)
+        return trial
 
-    def put(self, trial: Trial, *, relearn: bool = False) -> None:
-        """Write an existing row; ``relearn``: the policy learns something else from it."""
-        if trial.is_outside:
-            outside_sums.add(self.connection, trial, before=self.find(trial.key))
+    def put(self, trial: Trial, before: Trial, news: Report | None = None) -> Trial:
+        """Write an existing row with the measurements of a report, and return it.
+
+        ``before``: as the log has it.
+        """
         trials.update(self.connection, trial)
-        if relearn:
+        # It was closed, or opened again: the policy learns something else from it.
+        if trial.told_seq != before.told_seq:
+            self.seq += 1
             checkpoints.forget_checkpoints(self.connection, trial)
+        if trial.is_outside:
+            outside_sums.add(self.connection, trial, before)
+        if news is not None:
+            measurements.add(self.connection, trial, news)
+        return trial
 
 
 def ask(
@@ -132,13 +147,12 @@ def ask(
             lineage=lineage,
             recurrence=request.origin.recurrence(request.ti_id),
         )
-        attempt = trials.next_attempt(log.connection, request.ti_id)
+        key = trials.next_key(log.connection, request.ti_id)
         decision = replace(decision, settings=read_now)
         trial = rules.opened(
-            request, job, decision, number=number, attempt=attempt, seq=log.seq, now=log.now
+            request, job, decision, key=key, number=number, seq=log.seq, now=log.now
         )
-        trial = replace(trial, lineage=lineage)
-        log.add(trial)
+        trial = log.add(replace(trial, lineage=lineage))
     indexes = trials.map_indexes(log.connection, log.job_id, request.origin)
     return AskAnswer(
         trial=trial,
@@ -209,30 +223,16 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     that trial.
     """
     if trial.observation.start_id is None:
-        trial = rules.renewed(trial, log.now, lease_s)
-        log.put(trial)
-        return trial
+        return log.put(rules.renewed(trial, log.now, lease_s), trial)
     # Two starts drew energy twice: each needs a row of its own.
     abandon(log, trial, rules.REDELIVERED)
-    return _repeated(log, trial, lease_s)
-
-
-def _repeated(log: JobLog, trial: Trial, lease_s: float) -> Trial:
-    """A row of its own for another start of the same attempt."""
-    key = TrialKey(trial.key.ti_id, trials.next_attempt(log.connection, trial.key.ti_id))
-    again = rules.another_row(
-        replace(trial, key=key), number=log.newest + 1, now=log.now, lease_s=lease_s
-    )
-    log.add(again)
-    return again
+    again = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    return log.add(again, is_taken=True)
 
 
 def abandon(log: JobLog, trial: Trial, reason: str) -> Trial:
     """Close an open trial without a result."""
-    log.seq += 1
-    closed = rules.abandon(trial, reason, log.now, log.seq)
-    log.put(closed, relearn=True)
-    return closed
+    return log.put(rules.abandon(trial, reason, log.now, log.seq + 1), trial)
 
 
 def close_trial(log: JobLog, job_id: str, number: int, by: str) -> Trial:
@@ -258,9 +258,11 @@ def begin(
     """Write the row of the attempt after ``previous`` unless it exists; under another key if
     ``key`` is taken.
     """
-    before = _known(log, previous)
-    trial = replace(before, key=key, planned=rules.following(before, batch_size))
-    trial = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    before = log.find(previous)
+    if before is None:
+        raise UnknownTrialError.of(previous.ti_id, previous.attempt)
+    trial = rules.another_row(before, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    trial = replace(trial, key=key, planned=rules.following(before, batch_size))
     return _found_or_added(log, trial)
 
 
@@ -291,52 +293,42 @@ def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> T
     present = trials.find(log.connection, trial.key)
     if isinstance(present, Unreadable):  # its run writes it again
         trials.delete(log.connection, trial.key)
-    if not isinstance(present, Trial):
-        log.add(trial)
-        return trial
-    # The call came twice, or its answer was lost: the row is there already.
-    if rules.same_attempt(present, trial):
-        return present
-    ti_id = trial.key.ti_id
-    for other in trials.of_task_instance(log.connection, ti_id):
-        is_displaced = other.key.attempt > trial.key.attempt and rules.same_attempt(other, trial)
-        if is_displaced and other.observation.start_id in (None, start_id):
-            return other
-    own = replace(trial, key=TrialKey(ti_id, trials.next_attempt(log.connection, ti_id)))
-    log.add(own)
-    return own
+    is_taken = isinstance(present, Trial)
+    if is_taken:
+        rows = trials.of_task_instance(log.connection, trial.key.ti_id)
+        own = rules.row_of_attempt(trial, rows, start_id)
+        if own is not None:
+            return own
+    return log.add(trial, is_taken=is_taken)
 
 
 def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
     """Close a trial. Idempotent."""
     before = trial_of_start(log, key, report)
-    trial = rules.closed(before, state, report.observation, reason, now=log.now, seq=log.seq + 1)
-    if trial is not before:
-        log.seq += 1
-        log.put(trial, relearn=True)
-        measurements.add(log.connection, trial, rules.resolved(before.observation, report))
-    return trial
+    news = resolved(before.observation, report)
+    observation = merged(before.observation, report.observation)
+    trial = rules.closed(before, state, observation, reason, now=log.now, seq=log.seq + 1)
+    if trial is before:
+        return trial
+    return log.put(trial, before, news)
 
 
 def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
     """The row that this start of the plan writes to: a second start under one key gets a row of its
     own.
     """
-    trial = _known(log, key)
-    if not rules.another_start(trial.observation, report.observation):
-        return trial
     start_id = report.observation.start_id
-    for other in trials.of_task_instance(log.connection, key.ti_id):
-        if other.observation.start_id == start_id and other.planned == trial.planned:
-            return other
-    return _repeated(log, trial, trial.lease_s)
-
-
-def _known(log: JobLog, key: TrialKey) -> Trial:
-    trial = log.find(key)
-    if trial is None:
+    rows = {row.key: row for row in trials.of_start(log.connection, key, start_id)}
+    if key not in rows:
         raise UnknownTrialError.of(key.ti_id, key.attempt)
-    return trial
+    held = rows[key]
+    if not rules.another_start(held.observation, start_id):
+        return held
+    for own in rows.values():
+        if own is not held and own.planned == held.planned:
+            return own
+    again = rules.another_row(held, number=log.newest + 1, now=log.now, lease_s=held.lease_s)
+    return log.add(again, is_taken=True)
 
 
 def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> TakenIn:

@@ -56,15 +56,13 @@ class LiveAttempt(AttemptSteps):
         number: int,
         job: ZeusJob,
         device: Device,
-        limits: LimitControl | None,
+        limits: LimitControl,
         known: Iterable[ProfileSample],
         *,
         last: bool,
         followed: Followed | None,
         clock: Callable[[], float],
     ) -> None:
-        if limits is None:
-            limits = LimitControl(device, "")  # never entered, so it sets none
         self._weights = hurried(Weights.of(job, device.info), planned)
         profiler = profiler_of(job, limits, self._weights, known, planned.batch_size)
         sweep = Sweep(
@@ -106,8 +104,8 @@ class LiveAttempt(AttemptSteps):
         epochs: int,
         target: Target,
         *,
-        retried: bool = False,
-        reported: Observation | None = None,
+        retried: bool,
+        reported: Observation,
     ) -> None:
         """Start from a checkpoint that had trained ``epochs`` epochs.
 
@@ -131,9 +129,9 @@ class LiveAttempt(AttemptSteps):
                 "training."
             )
         self.epochs_resumed = epochs
-        if reported is None or not is_complete:
+        if not is_complete or reported.metric is None:
             return
-        if reported.metric is not None and reported.target_value is not None:
+        if reported.target_value is not None:
             target = replace(target, value=reported.target_value)
             self.reached = target.reached(reported.metric)
             self._take(target, reported.metric)
@@ -176,8 +174,7 @@ class LiveAttempt(AttemptSteps):
             self._check_batches()
         done = self._epochs_trained
         is_empty = self.no_data and not self._adoptable
-        is_done = self.reached or done >= self._max_epochs
-        if is_empty or is_done:
+        if any((is_empty, self.reached, done >= self._max_epochs)):
             self.over = not self.no_data
             return None
         if self._is_ours:
@@ -350,10 +347,8 @@ class LiveAttempt(AttemptSteps):
         notes = self._data_wait.notes(self._meter.busy(in_steps=True), self._meter.train.power_w)
         # how much of the time the highest limit bound
         at_top = self._sweep.windows.cap.at[self._sweep.profiler.top_w]
-        if at_top.share is not None:
-            notes["capped"] = at_top.share
-        if at_top.clock_mhz is not None:
-            notes["sm_clock_mhz"] = at_top.clock_mhz
+        figures = {"capped": at_top.share, "sm_clock_mhz": at_top.clock_mhz}
+        notes |= {name: value for name, value in figures.items() if value is not None}
         missed = self._sweep.missed_saving(self._meter.samples)
         if missed is not None:
             notes |= missed.notes(self._meter.samples)

@@ -179,9 +179,7 @@ class BatchSizeCheck:
         :param epochs: that ended with a report.
         """
         b = self.batch_size
-        if not samples:
-            if not epochs:
-                return None
+        if epochs and not samples:
             return f"no step was counted, so nothing shows that batch size {b} was used"
         size = self._size_counted(samples)
         if self._fits or size is None:
@@ -324,16 +322,18 @@ def remedy(loader: Any) -> str:
     here = f"in the DataLoader ({processors} processors here)"
     if not isinstance(workers, int):
         return ahead
-    if workers == 0 and processors > 1:
-        return f"num_workers={min(processors - 1, 4)} {here}"
-    if workers and setting("persistent_workers") is False:
-        again = f"{counted(workers, 'worker')} started again for each pass"
-        return f"persistent_workers=True in the DataLoader: {again}"
-    if torch_cuda() is not None and setting("pin_memory") is False:
-        return "pin_memory=True in the DataLoader"
-    if 0 < workers < processors - 1:
-        return f"num_workers={min(2 * workers, processors - 1)} {here}"
+    again = f"{counted(workers, 'worker')} started again for each pass"
     factor = setting("prefetch_factor") or 0  # torch's own default, if none is set
-    if workers and factor <= 2:
-        return "prefetch_factor=4 in the DataLoader"
-    return ahead
+    may_have_some = workers == 0 and processors > 1
+    may_keep_them = workers > 0 and setting("persistent_workers") is False
+    may_pin = torch_cuda() is not None and setting("pin_memory") is False
+    may_have_more = 0 < workers < processors - 1
+    may_be_ahead = workers > 0 and factor <= 2
+    settings = (  # the first one that can apply is the one to try
+        (may_have_some, f"num_workers={min(processors - 1, 4)} {here}"),
+        (may_keep_them, f"persistent_workers=True in the DataLoader: {again}"),
+        (may_pin, "pin_memory=True in the DataLoader"),
+        (may_have_more, f"num_workers={min(2 * workers, processors - 1)} {here}"),
+        (may_be_ahead, "prefetch_factor=4 in the DataLoader"),
+    )
+    return next((text for can_apply, text in settings if can_apply), ahead)

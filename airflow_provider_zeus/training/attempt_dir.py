@@ -121,16 +121,15 @@ def remove_orphans(root: Path) -> int:
     removed = 0
     for marker, text in _markers_of_the_dead(root):
         folder = marker.with_suffix("")
-        # its process was killed before it could write to its marker, and so before it made the
-        # folder
-        never_used = not text and not os.path.lexists(folder)
-        if text != _host() and not never_used:
-            continue
         with suppress(OSError):
-            if not never_used:
+            if text == _host():
                 log.info("Zeus removes %s, left behind by an attempt that died.", folder)
                 _remove(folder)
                 removed += 1
+            elif text or os.path.lexists(folder):
+                continue
+            # without both, its process was killed before it could write to its marker, and so
+            # before it made the folder
             marker.unlink(missing_ok=True)
     return removed
 

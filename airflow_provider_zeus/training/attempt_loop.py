@@ -168,9 +168,7 @@ def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:
         return False
     live.leave()
     live.over = True
-    has_quality = live.epochs_done > 0 or live.complete
-    is_untrained = live.no_data or live.not_needed
-    if has_quality or is_untrained:
+    if any((live.epochs_done, live.complete, live.no_data, live.not_needed)):
         _keep(run, live, value)
         return True
     unreported = _unreported(run, live)
@@ -264,13 +262,17 @@ def _goes_on(run: PlanProgress, live: LiveAttempt, error: BaseException, how: En
         if why_not is not None:
             log.warning("Zeus: no other batch size runs after this error: %s.", why_not)
             return False
-    no_memory = how is Ended.NO_MEMORY
+    problem = "failed and is given up"
+    cause: BaseException | None = error
+    if how is Ended.NO_MEMORY:
+        problem = "is out of memory here"
+        cause = None
     log.warning(
         "Zeus: batch size %d %s; %d runs next.",
         live.planned.batch_size,
-        "is out of memory here" if no_memory else "failed and is given up",
+        problem,
         following.attempts[0].batch_size,
-        exc_info=None if no_memory else error,
+        exc_info=cause,
     )
     run.left = following
     return True
@@ -358,10 +360,8 @@ def _keep(run: PlanProgress, live: LiveAttempt, value: object) -> None:
     log.warning(
         "Zeus: the model of batch size %d is kept, but %s.", live.planned.batch_size, reason
     )
-    is_untold = live.no_data or state is State.NO_METRIC
-    if is_untold or live.reached:
-        return
-    if run.job.require_target:
+    is_below = not any((live.no_data, state is State.NO_METRIC, live.reached))
+    if is_below and run.job.require_target:
         raise BelowTargetError.of(live.planned.batch_size, reason, run.job.target)
 
 
@@ -422,7 +422,7 @@ def _is_steered(error: BaseException, *handled: BaseException | None) -> bool:
 
     :param handled: exceptions behind which no signal is looked for.
     """
-    steer = (  # by name: Airflow is not imported if a training runs without it
+    steer = {  # by name: Airflow is not imported if a training runs without it
         "AirflowSkipException",
         "AirflowFailException",
         "AirflowRescheduleException",
@@ -432,18 +432,19 @@ def _is_steered(error: BaseException, *handled: BaseException | None) -> bool:
         "DownstreamTasksSkipped",
         "TaskAwaitingInput",
         "TaskDeferred",
-    )
+    }
     signals = [
         member for member in related(error, until=handled) if not isinstance(member, Exception)
     ]
-    for member in (*related(error, by=()), *signals):
+
+    def steers(member: BaseException) -> bool:
+        kinds = type(member).__mro__
+        airflows = [kind for kind in kinds if kind.__module__.partition(".")[0] == "airflow"]
         if isinstance(member, KeyboardInterrupt | TrainingKilled):
             return True
-        for kind in type(member).__mro__:
-            is_airflows = kind.__module__.partition(".")[0] == "airflow"
-            if is_airflows and kind.__name__ in steer:
-                return True
-    return False
+        return not steer.isdisjoint(kind.__name__ for kind in airflows)
+
+    return any(map(steers, (*related(error, by=()), *signals)))
 
 
 def related(

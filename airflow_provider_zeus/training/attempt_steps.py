@@ -255,8 +255,8 @@ class AttemptSteps:
     def _why_after(self) -> str | None:
         """That samples were counted after the last epoch, if they are many."""
         meter = self._meter
-        is_after = self._asked and meter.epochs_done > 0
-        if not is_after or not self._adoptable:
+        is_after = self._asked and self._adoptable and meter.epochs_done
+        if not is_after:
             return None
         size = meter.samples_per_epoch or 0.0
         after = meter.samples - meter.epoch_from
@@ -324,7 +324,7 @@ class AttemptSteps:
         why = ""
         if waste is not None and waste.share > 0.5:
             why = "its training waits for batches most of the time, so windows of it tell nothing"
-        self._sweep.profiler.know(waits=why)
+        self._sweep.profiler.know_waits(why)
 
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.interrupt)

@@ -97,8 +97,7 @@ class _Pass:
     def __next__(self) -> Any:
         if self._over:
             raise StopIteration
-        if self._pending:
-            self._count()
+        self._count()
         batches = self._batches
         if batches is None:
             batches = self._begun()
@@ -126,9 +125,7 @@ class _Pass:
         at.
         """
         has_stepped = self._progress.present.optimizer_steps > self._steps_before
-        if not self._counted and not has_stepped:
-            return
-        if self._pending:
+        if self._counted or has_stepped:
             self._count()
 
     def __del__(self) -> None:
@@ -151,9 +148,10 @@ class _Pass:
         return iter(self._loader)
 
     def _count(self) -> None:
+        """Count the batch that the caller has, if it has one."""
         pending = self._pending
         self._pending = 0
-        if self._progress.newest_pass is self._me:
+        if pending and self._progress.newest_pass is self._me:
             self._counted = True
             self._progress.step(pending)
 
@@ -212,8 +210,7 @@ class _Pass:
         drawn_before = not self._first
         with contextlib.suppress(TypeError):  # of an iterator without a hash
             # also if another run.data_loader() gave its batches
-            if self._loader in self._progress.drawn_from:
-                drawn_before = True
+            drawn_before |= self._loader in self._progress.drawn_from
         if drawn_before:
             raise JobSpecError.of(
                 "run.data_loader()",
@@ -256,9 +253,8 @@ def run_loader(
         options["sampler"] = shared
     loader = make_loader(data, batch_size, options)
     doubt = _not_divided(loader)
-    if doubt and doubt not in progress.warned:
-        progress.warned.add(doubt)
-        log.warning("Zeus: each of %d processes %s.", ranks.size, doubt)
+    if doubt:
+        progress.say_once(f"each of {ranks.size} processes {doubt}.")
     return ZeusDataLoader(loader, progress, batch_size, shared)
 
 
@@ -266,7 +262,7 @@ def _is_to_divide(data: Any, options: Mapping[str, Any]) -> bool:
     """Whether each process gets a share of ``data`` from us: a data set, and no sampler of the
     author.
     """
-    if "sampler" in options or "batch_sampler" in options:
+    if not options.keys().isdisjoint(("sampler", "batch_sampler")):
         return False
     return not _is_loader(data) and not isinstance(data, _torch_data().IterableDataset)
 
@@ -334,9 +330,9 @@ def _several_in_one(data: Any, batch_size: int) -> str:
     if not isinstance(data, list | tuple):
         return ""
     kind = type(data).__name__
-    for entry in data[:8]:
-        if isinstance(entry, sets) or batch_size_of(entry) is not None:
-            return f"a {kind} of data sets or loaders, {len(data)} of them, and none itself"
+    loaders = [entry for entry in data[:8] if batch_size_of(entry) is not None]
+    if loaders or any(isinstance(entry, sets) for entry in data[:8]):
+        return f"a {kind} of data sets or loaders, {len(data)} of them, and none itself"
     rows = _rows_of_columns(data, batch_size)
     if rows is None:
         return ""

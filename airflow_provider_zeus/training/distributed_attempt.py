@@ -79,9 +79,7 @@ class DistributedAttempt(LiveAttempt):
         check_in_step(self._reports)
         done = self.epochs_done + self.epochs_resumed
         is_done = done >= self._max_epochs
-        is_kept = is_done and self.last
-        is_enough = self.reached or self.no_data
-        if is_enough or is_kept:
+        if any((self.reached, self.no_data, is_done and self.last)):
             self._finished = True
             self.over = not self.no_data
             return None
@@ -98,8 +96,7 @@ class DistributedAttempt(LiveAttempt):
             return
         reached = self._ranks.rank == 0 and not self.untrained and target.reached(metric)
         self._end_epoch(is_last=reached or self._epochs_trained + 1 >= self._max_epochs)
-        if reached:
-            self.reached = True
+        self.reached |= reached
         self._take(target, metric)
 
     def leave(self) -> None:
@@ -108,9 +105,9 @@ class DistributedAttempt(LiveAttempt):
 
         If another process is gone by then, the model is kept. Raises ReportError: others go on.
         """
-        is_over = self._finished or self.interrupt is not None
-        can_exchange = bool(self._reports) and self._ranks.ready
-        if is_over or not can_exchange:
+        if self._finished or self.interrupt is not None:
+            return
+        if not self._reports or not self._ranks.ready:
             return
         if self._in_epoch:
             self._end_epoch_of_others()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import linecache
 
+from airflow_provider_zeus import patterns
+
 
 class AttemptOver(BaseException):
     """This attempt is given up; the run handle calls the function again with another batch size."""
@@ -49,7 +51,7 @@ def swallowing_except(error: BaseException) -> str:
             catches = "BaseException"
             if handler.type is not None:
                 catches = ast.unparse(handler.type)
-            if "BaseException" in catches or "AttemptOver" in catches:
+            if patterns.search("BaseException|AttemptOver", catches):
                 source = linecache.getline(filename, handler.lineno).strip()
                 return f"`{source}` at {filename}:{handler.lineno}"
     return f"an except or finally around {filename}:{line}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
+from airflow_provider_zeus.model.partial_sums import thinned
+from airflow_provider_zeus.model.size_bounds import MAX_POINTS
 from airflow_provider_zeus.model.trial import Observation, PowerPoint
 from airflow_provider_zeus.power.cpu import RaplDevice, host_beside
 from airflow_provider_zeus.power.device import Device
@@ -112,7 +113,7 @@ class AttemptMeter:
         sweep = self._sweep
         complete = False
         reading: Reading | None = None
-        if sweep.active and sweep.edge_due(now_s):
+        if sweep.edge_due(now_s):
             reading = self._pace.edge(must=True)
             self.advance(reading, phase_ends=True)
             complete = sweep.pass_edge(reading, self.samples)
@@ -263,12 +264,8 @@ class AttemptMeter:
         """Share of the time, or of that of the training steps alone, in which the GPU worked; None
         if not told.
         """
-        worked_s = self._busy_s[True]
-        known_s = self._busy_known_s[True]
-        if not in_steps:
-            worked_s = sum(self._busy_s)
-            known_s = sum(self._busy_known_s)
-        return worked_s / known_s if known_s else None
+        known_s = sum(self._busy_known_s[in_steps:])
+        return sum(self._busy_s[in_steps:]) / known_s if known_s else None
 
     @property
     def paused_s(self) -> float:
@@ -341,7 +338,7 @@ class AttemptMeter:
         if self._point is None or self._device.info.energy_source is None:
             return False
         total = self._total
-        return not (total.still or total.short or total.behind)
+        return not any((total.still, total.short, total.behind))
 
     def _reasons(self, figures: Mapping[str, float | None]) -> dict[str, str]:
         """Why a figure is missing.
@@ -350,12 +347,11 @@ class AttemptMeter:
         """
         missing = self._device.missing
         reasons = {}
-        not_profiled = "the limit that would have been chosen is not measured yet"
-        unread = self._why_unread()
-        for name, value in figures.items():
-            if value is None and self._point is not None:
-                why = unread if name.endswith("_j") else ""
-                reasons[name] = why or not_profiled
+        if self._point is not None:
+            unchosen = "the limit that would have been chosen is not measured yet"
+            unread = self._why_unread() or unchosen
+            lacking = [name for name, value in figures.items() if value is None]
+            reasons = {name: unread if name.endswith("_j") else unchosen for name in lacking}
         if self.epochs is None:
             reasons["epochs"] = (
                 "the data loader cannot tell the size of an epoch, and none was completed"

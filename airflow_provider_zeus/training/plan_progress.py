@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import time
@@ -70,7 +71,7 @@ class PlanProgress:
         self.job = plan.job
         self.ranks = ranks
         self.device = device
-        self.limits = limits
+        self.limits = limits or LimitControl(device, "")  # never entered, so it sets none
         # profile samples of this device, with those of the attempts that ended
         self.profile = list(plan.profile)
         self.left = plan  # attempts are taken off it as they end
@@ -283,9 +284,14 @@ class PlanProgress:
         if live is None or self._earlier_rate is None or self.ranks.rank:
             return
         text = self._earlier_rate.remark(live.planned.batch_size, self._rate_of(live))
-        if text is not None and text not in self.warned:
+        if text is not None:
+            self.say_once(text, logging.INFO)
+
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        """Log a text if it is new in this run."""
+        if text not in self.warned:
             self.warned.add(text)
-            log.info("Zeus: %s", text)
+            log.log(level, "Zeus: %s", text)
 
     def end_roughly(self, state: State, *, kept: bool) -> None:
         """Write the end of the present attempt once more, after that has failed: with its sums so
@@ -340,8 +346,7 @@ class PlanProgress:
 
         Also restarts the guardian of a changed power limit if it has died.
         """
-        if self.limits is not None:
-            self.limits.keep_guarded()
+        self.limits.keep_guarded()
         live = self.live
         if live is not None:
             self._send(

@@ -16,9 +16,9 @@ from typing import Any, Never, NoReturn, Self
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import PlannedAttempt, TrialKey
+from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, TrialKey
 from airflow_provider_zeus.patience import T, outlived
-from airflow_provider_zeus.power.device import Device, default_state_dir
+from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import attempt_loop, starts
 from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loader
@@ -102,11 +102,10 @@ class ZeusRun:
         if not isinstance(plan, Plan):
             plan = Plan.read(Path(plan))
         ranks.check(plan.job.batch_sizes)
-        state_dir = plan.state_dir or default_state_dir()
-        device = device or environment.device_of_plan(plan, state_dir, ranks)
+        device = device or environment.device_of_plan(plan, ranks)
         stack = ExitStack()
         stack.callback(device.close)
-        limits = environment.limits_of_plan(plan, state_dir, device, ranks)
+        limits = environment.limits_of_plan(plan, device, ranks)
         if limits is not None:
             stack.enter_context(limits)
         run = cls(
@@ -201,7 +200,7 @@ class ZeusRun:
         """
         live = self.progress.present
         checkpoint = self.checkpoint
-        observation = None
+        observation = Observation()
         if checkpoint is not None and checkpoint.epochs == epochs:
             observation = checkpoint.observation
         is_retry = checkpoint is not None or self._retried

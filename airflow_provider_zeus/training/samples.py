@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
@@ -103,7 +103,15 @@ def samples_in(batch: Any, whole: int | None) -> int | None:
     """
     lengths = set[int]()
     lists = set[int]()
-    _look(batch, lengths, lists)
+    for part in _parts(batch):
+        if _is_nested(part):
+            lists.add(len(part))
+        elif isinstance(part, tuple | list):
+            lengths.add(len(part))
+        elif getattr(part, "shape", None) is not None:
+            # a scalar; a shape that is not known
+            with contextlib.suppress(TypeError, ValueError, LookupError):
+                lengths.add(int(part.shape[0]))
     if whole in lengths | lists:
         return whole
     if len(lengths) != 1:
@@ -116,40 +124,26 @@ def samples_in(batch: Any, whole: int | None) -> int | None:
 
 def batches_again(batch: Any, shape: tuple[int, int]) -> bool:
     """Whether a batch seems to be made of batches: each of its tensors begins with this shape."""
-    parts = [batch]
-    tensors = 0
-    while parts:
-        part = parts.pop()
-        if isinstance(part, Mapping):
-            parts += part.values()
-        elif isinstance(part, tuple | list):
-            parts += part
-        elif getattr(part, "shape", None) is not None:
-            if tuple(part.shape)[:2] != shape:
-                return False
-            tensors += 1
-    return tensors > 0
+    shapes = [getattr(part, "shape", None) for part in _parts(batch)]
+    begins = {tuple(tensor)[:2] for tensor in shapes if tensor is not None}
+    return begins == {shape}
 
 
-def _look(batch: Any, lengths: set[int], lists: set[int]) -> None:
-    """Add the first dimensions of the tensors in a batch to ``lengths``, the lengths of other lists
-    to ``lists``.
-    """
+def _parts(batch: Any) -> Iterator[Any]:
+    """The tensors and lists in a batch, however deep in its dicts and lists."""
     if isinstance(batch, Mapping):
         for part in batch.values():
-            _look(part, lengths, lists)
-    elif isinstance(batch, tuple | list):
-        if not any(map(_is_nested, batch[:8])):
-            lengths.add(len(batch))
-            return
-        lists.add(len(batch))
+            yield from _parts(part)
+        return
+    yield batch
+    if _is_nested(batch):
         for part in batch:
-            _look(part, lengths, lists)
-    elif getattr(batch, "shape", None) is not None:
-        # a scalar; a shape that is not known
-        with contextlib.suppress(TypeError, ValueError, LookupError):
-            lengths.add(int(batch.shape[0]))
+            yield from _parts(part)
 
 
 def _is_nested(part: Any) -> bool:
-    return hasattr(part, "__len__") and not isinstance(part, str | bytes)
+    """Whether a part of a batch is a list of others, and not one of numbers or texts."""
+    if not isinstance(part, tuple | list):
+        return False
+    texts = (str, bytes)
+    return any(hasattr(one, "__len__") and not isinstance(one, texts) for one in part[:8])

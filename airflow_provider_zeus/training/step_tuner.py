@@ -26,7 +26,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import LIMIT, UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.power.device import Device, default_state_dir
+from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.meter import SPARE, Reading, read
 from airflow_provider_zeus.power.simulated.gpu import PREFIX, SimulatedGpu
@@ -74,7 +74,6 @@ class StepTuner:
         self.kind: int | None = None  # samples of another kind of step do not compare
         self.said = ""
         self._plan = plan
-        self._state_dir = plan.state_dir or default_state_dir()
         self._device = device
         self._ranks = ranks
         self._born = _forks
@@ -90,6 +89,7 @@ class StepTuner:
         self._changing = Lock()  # from one model to the next, which a heartbeat sees as a whole
         self._is_simulated = isinstance(device, SimulatedGpu) or plan.job.device.startswith(PREFIX)
         self._now_s: Callable[[], float] = time.perf_counter
+        self._simulated: Device | None = None  # whose clock the steps advance
         self._last_s = 0.0
         self._due_s = 0.0  # a look at each step would slow short steps
         self._look_at = 0
@@ -130,8 +130,8 @@ class StepTuner:
                     self._lead = ref(stepped)
                 return
             self.steps += 1
-            if self._is_simulated and self._device is not None:
-                self._device.on_step(SIMULATED_SAMPLES)
+            if self._simulated is not None:
+                self._simulated.on_step(SIMULATED_SAMPLES)
             now_s = self._now_s()
             gap_s = now_s - self._last_s
             self._last_s = now_s
@@ -222,7 +222,7 @@ class StepTuner:
             else:
                 sweep.stop(Reading(None, now_s), self.steps, bare=True)
             return
-        if sweep.active and sweep.edge_due(now_s):
+        if sweep.edge_due(now_s):
             complete = sweep.pass_edge(sweep.pace.edge(must=True), self.steps)
             is_sure = bool(sweep.profiler.slow) or sweep.profiler.surely_best
             if complete and not is_sure:
@@ -263,18 +263,17 @@ class StepTuner:
             return
         if self.kind is None:
             self._open()
+        earlier = self._earlier
         if self._sweep is not None:  # a profile of another model says nothing of this one
             self._sweep.keep()
             self._known += self._sweep.measured
             self._unsent.extend(self._sweep.take_unsent())
-            figures = self._figures()
-            with self._changing:
-                self._earlier = figures
-                self.kind = kind
-                self.steps = 0
-                self._sweep = None
-        self.kind = kind
-        self.steps = 0
+            earlier = self._figures()
+        with self._changing:
+            self._earlier = earlier
+            self.kind = kind
+            self.steps = 0
+            self._sweep = None
         if self._limits is not None:
             self._gaps_s.clear()
             self._long_s = math.inf
@@ -283,6 +282,7 @@ class StepTuner:
             self._sweep = self._started(self._limits, kind)
         if self._device is not None and self._is_simulated:
             self._now_s = self._device.now_s
+            self._simulated = self._device
         self._last_s = self._now_s()
 
     def _started(self, limits: LimitControl, kind: int) -> Sweep:
@@ -305,10 +305,10 @@ class StepTuner:
         device = self._device
         plan = replace(self._plan, gpu_lock_wait_s=0.0)
         if device is None:
-            device = environment.device_of_plan(plan, self._state_dir, self._ranks)
+            device = environment.device_of_plan(plan, self._ranks)
             self._device = device
             self._resources.callback(device.close)
-        limits = environment.limits_of_plan(plan, self._state_dir, device, self._ranks)
+        limits = environment.limits_of_plan(plan, device, self._ranks)
         if limits is not None:
             self._limits = self._resources.enter_context(limits)
         elif self._plan.job.tries_limits:

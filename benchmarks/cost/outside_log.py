@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import OUTSIDE, Observation, Origin, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.reports.months import month_bounds, month_of
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.outside_sums import ALL_TASKS, DAY_S

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
     Observation,
@@ -18,7 +19,7 @@ from airflow_provider_zeus.model.trial import (
     Trial,
 )
 from airflow_provider_zeus.optimizer.policy import prior
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.sql import checkpoints, schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore

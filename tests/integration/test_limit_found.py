@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.power.limits.control import LimitControl
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.integration.jobs import job, log_of, zeus_dag
 

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_provider_zeus.model.trial import State, Trial, summed
+from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.command import ZeusCommandOperator
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.training.protocol.events import ResultLine

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample, State
 from airflow_provider_zeus.operators.collect import (
     newest_start,
@@ -30,7 +31,6 @@ from airflow_provider_zeus.operators.recurrence import plan_of
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.result_writer import StoreThread
 from airflow_provider_zeus.plugin.views.overview_state import state_of
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore

@@ -12,8 +12,9 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, State
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.postgres import killed, server, stopped
 from tests.system.death_training import JOB, clock

@@ -22,11 +22,12 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.operators import asking, recurrence, result_reporter
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
-from airflow_provider_zeus.store.base import AskAnswer, AskRequest, Report
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.sql.store import SqlStore
 from airflow_provider_zeus.training import metering
 from airflow_provider_zeus.training.profiling import measurement_windows

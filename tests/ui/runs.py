@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     DeviceInfo,
     Observation,
@@ -15,7 +16,7 @@ from airflow_provider_zeus.model.trial import (
     State,
     Trial,
 )
-from airflow_provider_zeus.store.base import AskRequest, Report
+from airflow_provider_zeus.store.base import AskRequest
 from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.variables.airflow import AirflowVariables

@@ -31,8 +31,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProces
 
 HORIZON = 30.0  # data and code change: no answer is used for ever
 LOSS_AVERSION = 6.0  # a loss is sure and now, a saving is expected and later
-# distance of a candidate from a batch size that has converged; its neighbours in the list always
-# count
+# Far from what has converged a prediction is a guess; neighbours in the list always count.
 OCTAVES = 1.0
 # of dearest_epoch: log EpochCost on each side, and halvings
 BISECTION_WIDTH = 2.0
@@ -55,7 +54,7 @@ class NormalGrid(NamedTuple):
 
 
 _OUTCOMES = NormalGrid.of(np.linspace(-3.0, 3.0, 25))
-# log EpochCost that a first epoch may show
+# A first epoch shows its cost, and a try that is too dear ends there.
 _EPOCH_COSTS = NormalGrid.of(np.array([-1.5, -0.75, 0.0, 0.75, 1.5]))
 
 

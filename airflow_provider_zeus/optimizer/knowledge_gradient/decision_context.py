@@ -32,8 +32,8 @@ from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.thompson import start_at
 
 OUT_OF_REACH = 3  # one miss may be that of a slice
-# what a job may ever have lost against always the default: runs of the default, and a share of all
-# of them
+# However good tries look, a job never loses more than this against always the default: so many runs
+# of it, and a share of all.
 MOST_LOST = 3.0
 LOST_SHARE = 0.02
 

@@ -32,13 +32,13 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import Vector
 # r as a share of the default batch size where no power is known; sd of log r
 R_SHARE = 0.1
 R_SD = 1.5
-# share of MAXPOWER that a device draws while it waits, and while it always works
+# The draw between idle and full work tells how busy a batch size keeps the device.
 IDLE_LOAD = 0.15
 FULL_LOAD = 0.5
-# bounds of the share of a step that is inferred to be work from the power
+# Power is a rough witness: what is inferred from it stays within these.
 MIN_WORK = 0.2
 MAX_WORK = 0.95
-# sd of a linear trend around the curve, around another device's; per octave
+# Another device's curve is a good guess, if not an exact one: per octave.
 TREND_SD = 0.05
 TREND_ELSEWHERE_SD = 0.25
 OWN_SD = 0.02  # neighbouring sizes use the hardware alike

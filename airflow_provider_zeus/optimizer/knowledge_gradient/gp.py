@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# prior mean of d log Epochs / d log b above the default batch size, and below one that is the
-# largest
+# Larger batches need more epochs: the prior mean of d log Epochs / d log b above the default batch
+# size, and below one that is the largest.
 SLOPE = 0.3
 TREND_SD = 0.25  # epochs grow with the batch size, by how much is not known
 WALK_SD = 0.2  # far from the default less is known

@@ -26,7 +26,7 @@ NOISE_SDS = (0.12, 0.17, 0.24, 0.33)  # how much runs vary is not known before s
 JUMP = 0.7  # a change that lasts is larger than one of a slice
 HAZARD = 1 / 200  # most jobs run for months without a change
 KEPT = 12  # each one more makes a decision slower, and a change shows within some runs
-# log weight, against the best hypothesis, below which one counts no longer
+# A hypothesis this unlikely only makes each decision slower.
 DROPPED_BELOW = -12.0
 UNCHANGED = -1
 

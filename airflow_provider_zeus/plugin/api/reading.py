@@ -59,9 +59,9 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-# number, told_seq, key: the log may have been replaced by another one
+# The key too: the log may have been replaced by another one with the same numbers.
 _Version = tuple[int, int | None, TrialKey]
-# the trials that a belief was learned from, and the belief
+# Learning is the slow part: a belief is kept with the trials that it was learned from.
 _Learned = tuple[tuple[_Version, ...], Belief]
 
 log = guarded_log(__name__)

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 
 log = guarded_log(__name__)
 
-# until the browser has taken one chunk of a file; then the connection is closed
+# A browser that stops reading would hold a connection for ever.
 CHUNK_TIMEOUT_S = 30.0
 FILE_TIMEOUT_S = 600.0  # a reader that stops reading must not hold the file for ever
 

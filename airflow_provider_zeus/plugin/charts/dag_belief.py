@@ -163,14 +163,15 @@ def _whisker(i: int, cost: Estimate, size: float) -> list[list[object]]:
 
 def _observed_dots(i: int, row: BeliefRow, axis: CostAxis) -> list[Option]:
     style = {"color": size_colour(row.batch_size), "opacity": 0.7}
-    dots = list[Option]()
-    for typical, cost in zip(row.typical, row.observed, strict=True):
-        tip = (
-            f"batch size {row.batch_size}\ncost {axis.text(cost)}\n"
-            f"on a typical slice {axis.text(typical)}"
-        )
-        dots.append({"value": [i, number(typical / axis.size)], "tip": tip, "itemStyle": style})
-    return dots
+    return [
+        {
+            "value": [i, number(typical / axis.size)],
+            "tip": f"batch size {row.batch_size}\ncost {axis.text(cost)}\n"
+            f"on a typical slice {axis.text(typical)}",
+            "itemStyle": style,
+        }
+        for typical, cost in zip(row.typical, row.observed, strict=True)
+    ]
 
 
 def between(estimate: Estimate, text: CostText) -> str:

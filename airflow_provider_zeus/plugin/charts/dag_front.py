@@ -43,7 +43,7 @@ HIGH_PX = 200.0
 RIGHT_PX = 70
 DOT_PX = 12
 RING_PX = 24
-# from a mark to its label
+# Nearer, a label would cover its mark.
 SIZE_AWAY_PX = 10
 ETA_AWAY_PX = 3
 

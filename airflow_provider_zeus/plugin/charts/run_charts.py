@@ -57,7 +57,7 @@ class _Span:
         """The limit of one GPU, times their number."""
         if limit_w is None:
             return None
-        return limit_w * (self.trial.observation.device_count or 1)
+        return limit_w * self.trial.observation.devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,10 @@ def _chosen_limits(spans: Sequence[_Span]) -> list[float | None]:
     for span in spans:
         observation = span.trial.observation
         still_profiles = newest[span.attempt].phase == "profile"
-        limit_w = observation.power_limit_w
         # The limit in the log is that of the last profile until this one is done.
-        if span.trial.state is State.RUNNING and still_profiles:
-            limit_w = None
-        if UNCAPPED in observation.reasons:
+        is_older = span.trial.state is State.RUNNING and still_profiles
+        limit_w = observation.power_limit_w
+        if is_older or UNCAPPED in observation.reasons:
             limit_w = None
         limits.append(span.of_all_gpus(limit_w))
     return limits
@@ -204,9 +203,7 @@ def _steps(spans: Sequence[_Span], size: float, values: Sequence[float | None]) 
     """Data of a line that holds each value over its span: two points for each."""
     steps = list[Option]()
     for span, value in zip(spans, values, strict=True):
-        height = value
-        if value is not None:
-            height = number(value)
+        height = None if value is None else number(value)
         steps.append({"value": [number(span.start_s / size), height]})
         steps.append({"value": [number(span.end_s / size), height]})
     return steps
@@ -307,7 +304,7 @@ class _GpuEnergy:
     @property
     def has_several(self) -> bool:
         """Whether it used several GPUs."""
-        return (self.trial.observation.device_count or 1) > 1
+        return self.trial.observation.devices > 1
 
     @property
     def source(self) -> str | None:

@@ -222,6 +222,7 @@ def _gpus(savings: Savings | RunSaving) -> int:
 
 def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors) -> list[Answer]:
     """The saving of a run; empty if it is not known, or it was the default's own run."""
+    # The default's own run saved exactly nothing.
     if not saving.kept or not saving.cost.saved.value:
         return []
     shown = shown_savings(saving, saving.runs, source, factors)
@@ -246,6 +247,7 @@ def spent_tiles(took: Took, gpu_s: float | None, source: Source, factors: Factor
         "Money": factors.money(energy_j, gpu_s),
         "CO₂e": factors.carbon(energy_j),
     }
+    # Tiles of what nothing measures would be two times "not known".
     if energy_j is None and source.kind == "no-source":
         del figures["Energy"], figures["CO₂e"]
     tiles = [tile(name, figure) for name, figure in figures.items() if figure is not None]

@@ -331,17 +331,11 @@ def _remedy(learn_from: Sequence[str], more: Sequence[str]) -> str:
 
 def shared_job(trials: Iterable[Trial]) -> str:
     """That map indexes of one task share the job, and how to part them; empty if none does."""
-    indexes: dict[tuple[str, str], set[int]] = {}
-    for trial in trials:
-        origin = trial.origin
-        if origin.map_index >= 0:
-            indexes.setdefault((origin.run_id, origin.task_id), set()).add(origin.map_index)
-    most = 1
-    task = ""
-    for (_, task_id), of_task in indexes.items():
-        if len(of_task) > most:
-            most = len(of_task)
-            task = task_id
+    origins = (trial.origin for trial in trials)
+    # A retried index counts once.
+    mapped = dict.fromkeys((o.run_id, o.task_id, o.map_index) for o in origins if o.map_index >= 0)
+    counts = Counter((run_id, task_id) for run_id, task_id, _ in mapped)
+    (_, task), most = max(counts.items(), key=lambda count: count[1], default=(("", ""), 0))
     if most < 2:
         return ""
     return (

@@ -84,8 +84,7 @@ class Outcome:
         cls, value: float, estimate: Estimate, text: AmountText, baseline: float | None = None
     ) -> Outcome:
         """``value``: that of the estimate, which is known and has an interval."""
-        low = estimate.low or 0.0
-        high = estimate.high or 0.0
+        low, high = estimate.ends
         verb = "saved" if value >= 0 else "lost"
         kind = verb
         # An interval with both signs is no verdict, however far its middle is from 0.
@@ -93,6 +92,7 @@ class Outcome:
             kind = "even"
         share = ""
         between = ""
+        # Without a baseline there is nothing to be a share of.
         if baseline:
             share = share_text(abs(value / baseline))
             between = _between(low, high, baseline - value, share)
@@ -139,6 +139,7 @@ def _interval(low: float, high: float, text: AmountText, *, is_even: bool) -> st
         return "measured"
     if is_even:
         return f"{SURE}: between a loss of {text(-low)} and a saving of {text(high)}"
+    # A loss has its ends the other way round: texts tell the smaller one first.
     least = min(abs(low), abs(high))
     most = max(abs(low), abs(high))
     return f"{SURE}: {text(least)} to {text(most)}"
@@ -152,6 +153,7 @@ def share_of_cost(cost: Saved) -> str:
     outcome = Outcome.of_cost(cost)
     if not outcome.share:
         return outcome.amount
+    # An interval that says the same twice helps nobody.
     if outcome.between == outcome.share:
         return outcome.share
     return f"{outcome.share} ({outcome.between})"
@@ -186,6 +188,7 @@ def saved_sentence(
         against = "against"
     if lost:
         verbs.append(f"took {lost}")
+    # Nothing is sure, so no verb may claim it.
     if not verbs:
         return f"Whether {subject} saved anything against {beside} is not clear yet: {even}"
     text = f"{words.sentence_case(subject)} {' but '.join(verbs)} {against} {beside}"
@@ -209,6 +212,7 @@ def _share_of(name: str, outcome: Outcome) -> str:
     """How much of it was saved or lost; its name alone if that is not clear."""
     if not outcome.is_clear:
         return name
+    # A share is read more easily; an amount is always there.
     amount = outcome.share or outcome.amount
     if outcome.kind == "lost":
         return f"{amount} more {name}"
@@ -253,6 +257,7 @@ def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None
 def _beside(verdict: str, outcome: Outcome, name: str, amount: str) -> str:
     if not outcome.is_clear:
         return f"{name} not clear yet"
+    # The column beside it says the verb already.
     if outcome.verb == verdict:
         return amount
     return f"{amount} {outcome.verb}"
@@ -275,12 +280,8 @@ class Took(NamedTuple):
     @property
     def text(self) -> str:
         """As far as it is known."""
-        texts = []
-        if self.energy_j is not None:
-            texts.append(energy_text(self.energy_j))
-        if self.time_s is not None:
-            texts.append(time_text(self.time_s))
-        return " and ".join(texts)
+        figures = ((self.energy_j, energy_text), (self.time_s, time_text))
+        return " and ".join(text(value) for value, text in figures if value is not None)
 
 
 def against(default: int) -> str:
@@ -414,6 +415,7 @@ def not_compared(savings: Savings) -> NotCompared | None:
     default = savings.default_batch_size
     # Such a job saved exactly nothing, which an interval around 0 would hide.
     if saved.low == saved.high == 0 or _ran_default_alone(savings):
+        # Other sizes may have run and left nothing.
         did = "ran"
         if any(trial.batch_size not in (None, default) for trial in trials_of(savings)):
             did = "left a model"
@@ -504,6 +506,7 @@ def compared(savings: Savings, weights: Weights) -> str:
 
 def lower_bound(of: Savings | RunSaving) -> str:
     """That at least so much was saved, since the default was given up; empty if it was not."""
+    # A lower bound of a loss would be no comfort.
     is_saved = of.cost.saved.verdict == "saved"
     if not is_saved or not of.base.at_least:
         return ""
@@ -522,10 +525,7 @@ def intervals(savings: Savings) -> str:
     """Each saving or loss of :func:`compared` with its interval; empty if nothing is compared."""
     if not_compared(savings) is not None:
         return ""
-    texts = []
-    for name, of in (("energy", savings.energy), ("time", savings.time)):
-        if of.saved.value is not None:
-            texts.append(f"{name} {Outcome.of_cost(of).text}")
+    texts = known_outcomes({"energy": savings.energy, "time": savings.time})
     saved = savings.cost.saved
     # A reader takes a figure for a measurement unless told otherwise.
     if savings.measured < savings.runs and saved.low != saved.high:
@@ -535,6 +535,12 @@ def intervals(savings: Savings) -> str:
             ran += f", in none of the newest {old:,}"
         texts.append(f"estimated, not trained: the default itself ran in {ran}")
     return f"{words.sentence_case('; '.join(texts))}."
+
+
+def known_outcomes(kinds: Mapping[str, Saved]) -> list[str]:
+    """Each saving or loss that is known, with its interval."""
+    costs = [(name, of) for name, of in kinds.items() if of.saved.value is not None]
+    return [f"{name} {Outcome.of_cost(of).text}" for name, of in costs]
 
 
 def paid_off(savings: Savings, *, all_of: bool = True) -> str:
@@ -554,6 +560,7 @@ def paid_off(savings: Savings, *, all_of: bool = True) -> str:
     if run is None:
         return f"{spent}{_expected(savings)}."
     since = "From the start"
+    # "From run 1 on" reads as if there had been a time before.
     if run > 1:
         runs = f"{savings.runs:,}"
         if not all_of:
@@ -570,6 +577,7 @@ def lost_by_tries(savings: Savings) -> str:
     cost = savings.cost
     if not_compared(savings) is not None:
         return ""
+    # A saving needs no excuse.
     is_lost = cost.saved.value is not None and cost.saved.value < 0
     if not is_lost or not cost.exploration:
         return ""

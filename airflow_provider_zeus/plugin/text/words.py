@@ -44,7 +44,7 @@ SOURCES = {
 }
 # the kinds of badges of sources that are no exact measurement, the least exact last
 ESTIMATES = {"rapl_share": "estimate", "estimate": "estimate", "simulated": "simulated"}
-# the meaning of a badge, by its source or its kind
+# Not every reader knows what a word on a badge means.
 MEANINGS = {
     "source": "Measured by the hardware.",
     "estimate": "No hardware measured this: processor time multiplied by the watts of [zeus] "

@@ -140,6 +140,7 @@ class _Attempts(NamedTuple):
         if mixed:
             return words.missing(mixed)
         gaps = [trial for trial, value in zip(self.run, self.values, strict=True) if value is None]
+        # Without any figure the reason is all that can be told.
         if len(gaps) == len(self.run):
             return words.missing(_why_missing(gaps[-1], self.name))
         total = to_figure(sum_of_known(self.values))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.plugin.answer_parts import (
@@ -93,15 +94,13 @@ class JobRuns:
         """The runs of the table, newest first."""
         # Costed with today's eta, so that old runs compare with new ones.
         rows = costs.rows_of(self.trials, self.job, self.pending)
+        # The whole history is there: nothing is left to drop.
         if not self.more:
             return rows
         # One run more than the table shows was read: the one whose newest trial is the oldest.
-        newest: dict[str, int] = {}
-        for trial in self.trials:
-            run_id = trial.origin.run_id
-            newest[run_id] = max(trial.number, newest.get(run_id, trial.number))
+        runs = grouped(self.trials, lambda trial: trial.origin.run_id)
         # Which run is the oldest is decided as the store decides it: by its newest trial.
-        oldest_run = min(newest, key=newest.__getitem__)
+        oldest_run = min(runs, key=lambda run_id: max(trial.number for trial in runs[run_id]))
         return [row for row in rows if row.run_id != oldest_run]
 
 
@@ -171,14 +170,11 @@ class JobLog:
     @property
     def levers(self) -> Table | None:
         """The savings by the batch size and by the power limit, in each unit."""
-        levers_by: dict[Weights, Sequence[Lever]] = {}
-        columns = []
-        for shown in self.shown_savings:
-            # Energy and carbon have the same weights; each call draws its samples anew.
-            if shown.weights not in levers_by:
-                levers_by[shown.weights] = self.analysis.levers_by(shown.weights)
-            columns.append(LeverColumn(shown, levers_by[shown.weights]))
-        return lever_table(columns)
+        # Energy and carbon have the same weights; each call draws its samples anew.
+        levers_by = cache(self.analysis.levers_by)
+        return lever_table(
+            [LeverColumn(shown, levers_by(shown.weights)) for shown in self.shown_savings]
+        )
 
     @property
     def saved(self) -> Chart:
@@ -189,6 +185,7 @@ class JobLog:
     def worth(self) -> str:
         """The gain of the last retrainings; empty if nothing tells it."""
         log = self.analysis.log
+        # A text says why nothing is known.
         bought = worth(log, log.belief().changes)
         if not isinstance(bought, str):
             return (
@@ -240,8 +237,10 @@ class JobLog:
         ]
         if self.more:
             notes.insert(0, run_notes.OLDER)
-        for why, attempts in self.analysis.saving.left_out.items():
-            notes.append(f"Left out: {counted(attempts, 'attempt')} {why}.")
+        notes += [
+            f"Left out: {counted(attempts, 'attempt')} {why}."
+            for why, attempts in self.analysis.saving.left_out.items()
+        ]
         return list(filter(None, notes))
 
     @property
@@ -293,10 +292,10 @@ def shifts(trials: Iterable[Trial], factors: Factors, hours: Mapping[str, Series
         # Real prices of a Connection come before a tariff that somebody wrote down.
         if all(series.unit.goal != PRICE for series in by.values()):
             by = {"[zeus] tariff": factors.tariff, **by}
-    sentences = []
-    for name, series in by.items():
-        best = schedule_shift(runs, series, factors.overhead)
-        sentences.append(headline.shift(best, series, name))
+    sentences = [
+        headline.shift(schedule_shift(runs, series, factors.overhead), series, name)
+        for name, series in by.items()
+    ]
     return " ".join(filter(None, sentences))
 
 
@@ -307,12 +306,12 @@ def lines(analysis: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve
     if not shown or shown[-1].unit != analysis.weights.unit:
         return []
     saving = analysis.saving
-    default = {}
-    for step in saving.steps:
-        # A run that left no model has no counterpart at the default.
-        if step.run.kept and step.baseline.value is not None:
-            # By the attempt that left the model: it is the one whose row is drawn.
-            default[run_key(step.run.trials[-1])] = step.baseline
+    # By the attempt that left the model, whose row is drawn: a run without one has no counterpart.
+    default = {
+        run_key(step.run.trials[-1]): step.baseline
+        for step in saving.steps
+        if step.run.kept and step.baseline.value is not None
+    }
     against = saved_text.against(saving.default_batch_size)
     curves = [ComparisonCurve(against, default)]
     if saving.best is not None and not _is_default(saving, saving.best):
@@ -322,6 +321,7 @@ def lines(analysis: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve
 
 def _is_default(saving: Savings, best: BestFixed) -> bool:
     """Whether the present choice is the default at full power."""
+    # Another size is another line in any case.
     if best.batch_size != saving.default_batch_size:
         return False
     # A device without limits always has full power.
@@ -338,6 +338,7 @@ def _best_curve(saving: Savings, best: BestFixed, weights: Weights) -> Compariso
         if cost is not None:
             costs_of[run_key(step.run.trials[-1])] = Estimate(cost)
     name = f"always {best.batch_size}"
+    # The same size at another limit would be a line of the same name.
     if best.limit_w is not None:
         name += f" at {best.limit_w:,.0f} W"
     return ComparisonCurve(name, costs_of, dash="dotted")
@@ -369,6 +370,7 @@ def lever_table(columns: Sequence[LeverColumn]) -> Table | None:
     None if nothing was saved or lost, or none of it is known. A column of which nothing is known is
     left out.
     """
+    # A table of zeros says less than no table.
     if all(column.is_empty for column in columns):
         return None
     first, *_ = columns
@@ -400,13 +402,13 @@ def _cell(saved: Estimate, shown: ShownSaving) -> str:
     if saved.value == saved.low == saved.high == 0:
         return "0"
     outcome = Outcome.of(saved.value, saved, text)
-    lower = text(abs(saved.low or 0.0))
-    upper = text(abs(saved.high or 0.0))
+    lower, upper = (text(abs(end)) for end in saved.ends)
     if not outcome.is_clear:
         return f"not clear yet: {lower} lost to {upper} saved"
     amount = f"{outcome.verb} {outcome.amount}"
     if lower == upper:
         return amount
+    # Of a loss the upper end is the small one.
     if outcome.verb == "lost":
         return f"{amount} ({upper} to {lower})"
     return f"{amount} ({lower} to {upper})"

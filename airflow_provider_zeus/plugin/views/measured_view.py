@@ -98,6 +98,7 @@ class MeasuredLog:
             return Sentence(text=headline.NO_RUN)
         spent = RunsSpent.of(self.ended)
         saved = limit_sentence(self.limit, self.weights)
+        # Then the page says why there is no saving, and what to do.
         if not saved:
             saved = nothing_saved(self.job, self.newest)
         count = counted(spent.runs, "run")
@@ -106,9 +107,7 @@ class MeasuredLog:
         intervals = []
         # The sentence itself is short: the intervals stand on its hover.
         if self.limit is not None:
-            for name, of in limit_kinds(self.limit).items():
-                if of.saved.value is not None:
-                    intervals.append(f"{name} {Outcome.of_cost(of).text}")
+            intervals = saved_text.known_outcomes(limit_kinds(self.limit))
         return Sentence(
             text=f"{count} cost {spent.took.text}. {saved}.\n{headline.NEXT}: {self.comes_next}.",
             sure=saved_text.how_sure(saved),
@@ -121,6 +120,7 @@ class MeasuredLog:
         """The next run, in a sentence's middle; empty if none has ended."""
         if not self.ended:
             return ""
+        # The mean of runs at the same limit: others took another energy.
         about = f"about {RunsSpent.of(self.alike).mean.text}"
         return ", ".join(filter(None, (self.at_limit, about)))
 
@@ -150,7 +150,7 @@ class MeasuredLog:
         if limit_w is None or not self.job.tries_limits:
             return ""
         # The limit is of one GPU, the maximum of all of them together.
-        full_w = (self.newest.max_power_w or math.inf) / (self.newest.device_count or 1)
+        full_w = (self.newest.max_power_w or math.inf) / self.newest.devices
         limit = words.watts(limit_w).text
         if limit_w >= full_w - SAME_W:
             return f"at full power ({limit})"
@@ -171,6 +171,7 @@ class MeasuredLog:
     @property
     def rung(self) -> str:
         """The next step for the job; empty if the state names one that comes first."""
+        # A device without a meter has to be mended first.
         if self.state:
             return ""
         return next_rung(self.job)
@@ -215,6 +216,7 @@ class MeasuredLog:
         notes = []
         if self.more:
             notes.append(run_notes.OLDER)
+        # A reader who counts runs would miss them.
         others = len(self._of_any_source) - len(self.ended)
         if others:
             notes.append(f"Left out: {counted(others, 'attempt')} of another energy source.")
@@ -253,6 +255,7 @@ def limit_sentence(saving: LimitSaving | None, weights: Weights) -> str:
 
     Empty if no profile tells it.
     """
+    # Without energy a limit saves nothing that can be told.
     if saving is None or saving.energy_j.value is None:
         return ""
     kinds = limit_kinds(saving)
@@ -310,6 +313,7 @@ def limit_verdict(
     """Whether the power limit of a run without a batch size was worth it."""
     text = limit_sentence(saving, weights)
     if saving is None or not text:
+        # No verdict is known, so the word says what was done.
         word = "Tuned" if job.mode == "optimize" else "Measured"
         return Verdict(kind="unknown", word=word, text=f"{nothing_saved(job, newest)}.")
     outcome = Outcome.of_cost(limit_cost(saving, weights))
@@ -331,19 +335,13 @@ def saved_by_limit(saving: LimitSaving | None, weights: Weights) -> list[Answer]
 
 def use_tiles(observations: Sequence[Observation]) -> list[Tile]:
     """Mean power and GPU use of attempts, as far as they are known."""
-    energies_j = []
-    times_s = []
-    shares = []
-    for observation in observations:
-        # A mean needs energy and time of the same attempts.
-        if observation.time_s and observation.energy_j is not None:
-            energies_j.append(observation.energy_j)
-            times_s.append(observation.time_s)
-        if observation.gpu_busy is not None:
-            shares.append(observation.gpu_busy)
+    # A mean needs energy and time of the same attempts.
+    both = [one for one in observations if one.time_s and one.energy_j is not None]
+    shares = [one.gpu_busy for one in observations if one.gpu_busy is not None]
     tiles = []
-    if times_s:
-        power_w = math.fsum(energies_j) / math.fsum(times_s)
+    if both:
+        time_s = sum_of_known(one.time_s for one in both)
+        power_w = sum_of_known(one.energy_j for one in both) / time_s
         figure = words.watts(power_w)
         # Whole watts of a small device would round most of them away.
         if power_w < 10:

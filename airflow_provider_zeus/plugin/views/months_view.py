@@ -315,10 +315,10 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
         yAxis=value_axis(f"{what} [{scale_unit.name}]", 44, min=0),
         series=series,
     )
-    lines = []
-    for i in reversed(range(len(months))):
-        cells = [text(row[i]) if row[i] else UNKNOWN for row in rows.values()]
-        lines.append([months[i], text(totals[i]), *cells])
+    lines = [
+        [month, text(amount), *(text(own) if own else UNKNOWN for own in of_month)]
+        for month, amount, *of_month in zip(months, totals, *rows.values(), strict=True)
+    ]
     return Chart(
         title=title,
         option=option,
@@ -327,7 +327,7 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
             caption=title,
             columns=["Month", "All jobs", *rows],
             numeric=[False, True, *(True for _ in rows)],
-            rows=lines,
+            rows=lines[::-1],
         ),
     )
 

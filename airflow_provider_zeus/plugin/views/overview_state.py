@@ -218,17 +218,11 @@ def trend_of(rows: Sequence[RunRow]) -> Trend:
 
 def _comparable(rows: Sequence[RunRow]) -> list[float]:
     """The costs in the unit and of the source of the newest known one, oldest first."""
-    newest = None
-    costs = []
-    for row in rows:
-        # A run without data cost next to nothing, and would draw a dip.
-        if row.cost.value is None or row.state == State.NO_DATA.value:
-            continue
-        if newest is None:
-            newest = row
-        if row.unit == newest.unit and row.source.text == newest.source.text:
-            costs.append(row.cost.value)
-    return costs[::-1]
+    # A run without data cost next to nothing, and would draw a dip.
+    with_data = [row for row in rows if row.state != State.NO_DATA.value]
+    figures = [(row.cost.value, row.unit, row.source.text) for row in with_data]
+    costs = [(cost, kind) for cost, *kind in figures if cost is not None]
+    return [cost for cost, kind in reversed(costs) if kind == costs[0][1]]
 
 
 def _blocks(costs: Sequence[float]) -> str:

@@ -309,17 +309,18 @@ class RunPart:
         remarks = of_ended(trials, self.numbers)
         # The wait for data is told below, with its price.
         notes += [remark.text for remark in remarks if remark.kind is not RemarkKind.DATA_WAIT]
-        gpus = max(observation.device_count or 1 for observation in observations)
+        gpus = max(observation.devices for observation in observations)
         if gpus > 1:
             notes.append(
                 f"Energy is that of all {gpus} GPUs together; that of each GPU is shown below."
             )
         notes += [run_notes.paused(observation) for observation in observations]
         prices = self.prices.at_the_time(observations)
-        for observation in observations:
-            # A remedy with a price is read; one without is not.
-            money = prices.money(observation.data_wait_j, observation.data_wait_gpu_s)
-            notes.append(run_notes.waited(observation, money))
+        # A remedy with a price is read; one without is not.
+        notes += [
+            run_notes.waited(one, prices.money(one.data_wait_j, one.data_wait_gpu_s))
+            for one in observations
+        ]
         notes.append(run_notes.idle_gpu(observations))
         if self.row.source.kind == "no-source":
             notes.append(self.row.source.why)

@@ -60,6 +60,7 @@ class LimitControl:
         present_w = self.device.limit_w()
         if present_w is not None and self._found_earlier_w is not None:
             earlier_w, left_w = self._found_earlier_w
+            # Any other limit was set on purpose since.
             if same_w(present_w, left_w) and earlier_w > present_w:
                 try:
                     self.device.set_limit_w(earlier_w)
@@ -113,6 +114,7 @@ class LimitControl:
         """
         if not self.can_set or self.found_w is None:
             return False
+        # Somebody lowered the limit on purpose, for heat or for a bill.
         if limit_w > self.found_w and not same_w(limit_w, self.found_w):
             raise ValueError(
                 f"power limit = {limit_w:g} W: above the limit found, {self.found_w:g} W; use "
@@ -134,6 +136,7 @@ class LimitControl:
             return False
         if same_w(limit_w, self.found_w):
             limit_w = self.found_w
+        # A limit that is in force already needs no guardian.
         if limit_w != present_w:
             self._change(present_w, limit_w, self.found_w)
         return self.can_set
@@ -203,6 +206,7 @@ class LimitControl:
     def _give_back(self) -> None:
         """Restore the limit found and end the guardian; does nothing if no limit was changed."""
         with self._guardian_lock:  # a change that another thread has begun ends first
+            # Nothing was changed, so nothing is to be given back.
             if self._guardian is None or self.found_w is None:
                 return
             try:

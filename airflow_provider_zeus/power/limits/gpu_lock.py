@@ -69,6 +69,7 @@ class GpuLock:
             for uuid in sorted(set(uuids)):
                 path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
                 holder = "" if path in _held else self._acquire(path)
+                # The parent holds it for this training.
                 if not holder or uuid in above:
                     continue
                 self.waited = True
@@ -91,6 +92,7 @@ class GpuLock:
         """Update and return ``why_shared``: empty while no other training shares the GPUs."""
         for path, descriptor in self._files.items():
             try:
+                # A byte more is all that two processes of different users can tell each other.
                 size = os.fstat(descriptor).st_size
             except OSError as error:  # the training closed it, or its file system is gone
                 log.debug("The lock %s cannot be read: %s", path, error)
@@ -149,6 +151,7 @@ class GpuLock:
         """
         start_s = self._clock()
         logged_s = start_s
+        # Without a wait a line about waiting would mislead.
         if start_s >= until_s:
             return holder
         log.info(
@@ -195,6 +198,7 @@ def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[i
         descriptor = private_files.open_file(path, os.O_RDWR | os.O_APPEND)
         try:
             holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace")
+            # A task must not report itself as a stranger.
             if not any(f"process {pid} on {socket.gethostname()}" in holder for pid in ours):
                 os.write(descriptor, b"+")
         finally:

@@ -47,6 +47,7 @@ class SidecarClient:
 
     def check(self) -> None:
         """Raise OSError if it does not serve these GPUs."""
+        # Any program may listen at a path.
         served = self._ask({"do": "limits"}).get("gpus")
         if not isinstance(served, dict):
             raise OSError(
@@ -83,6 +84,8 @@ class SidecarClient:
         try:
             end_s = time.monotonic() + ANSWER_S
             text: bytes | None = None
+            # A sidecar that restarts closes its connections: the request is sent again until its
+            # time is over.
             while text is None:
                 try:
                     text = self._exchange(json.dumps(request).encode() + b"\n", end_s)
@@ -99,6 +102,7 @@ class SidecarClient:
             raise OSError(
                 f"what listens at {self._path} is no power limit sidecar: {error}"
             ) from error
+        # Whatever else it says, only this counts as granted.
         if answer.get("ok") is not True:
             raise OSError(f"the sidecar at {self._path} refused: {answer.get('error', answer)}")
         return answer
@@ -167,10 +171,12 @@ class ZeusdClient:
             raise OSError(
                 f"what listens at {self.path} is no zeusd: it names no API groups or GPUs"
             )
+        # zeusd may be started to measure alone.
         if "gpu-control" not in groups:
             raise OSError(
                 f"zeusd at {self.path} does not set limits: start it with the API group gpu-control"
             )
+        # zeusd counts GPUs by index, which a container may renumber.
         models = [str(gpu.get("name")) for gpu in gpus]
         # a container that shows other GPUs, or in another order
         if self.models and models != list(self.models):
@@ -221,6 +227,7 @@ class ZeusdClient:
             ) from error
         finally:
             client.close()
+        # The usual mistake has an error of its own.
         if response.status == http.client.UNAUTHORIZED:
             raise OSError(
                 f"zeusd at {self.path} takes no request without a valid token: set {TOKEN}"

@@ -81,7 +81,7 @@ class NvmlPort:
         self._helper.close()
 
 
-# reads and sets the limit of one device, without the device object
+# A guardian has no device object: these alone read and set a limit.
 LimitPort = NvmlPort | StateFile
 
 

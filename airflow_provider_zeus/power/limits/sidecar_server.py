@@ -157,6 +157,7 @@ class Records:
 
     def write(self, name: str, record: dict[str, Any]) -> None:
         """Write a record; it appears complete under its name."""
+        # A reader never sees half of a record.
         half = f"{name}.new"
         self.remove(half)  # left by a process that was killed
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -287,6 +288,7 @@ class Limit:
         record = self._records.read(self._name)
         if record is None:
             return None
+        # A boot resets all limits, so the record is void.
         if record["boot_id"] != boot_id():
             why_dropped = "the host was booted since"
         elif record["found_w"] >= high_w + SAME_W:
@@ -310,6 +312,7 @@ class Request:
             is_list = isinstance(uuids, list) and all(isinstance(uuid, str) for uuid in uuids)
         except UNREADABLE as error:
             raise RefusedError(f"not a request: {error!r}") from None
+        # A request for no GPU would be granted without any effect.
         names_enough = self.do == "limits" or bool(uuids)
         is_request = self.do in ("limits", "set", "restore") and names_enough
         if not is_list or not is_request:
@@ -427,6 +430,7 @@ class Gpu:
         """Start to give the limit back if that is to be done, and handle the result of the last
         attempt.
         """
+        # The result of the last attempt comes first: a new one must not hide it.
         if self.work is not None and self.work.done():
             error = self.work.exception()
             if self.is_restoring:
@@ -465,7 +469,7 @@ class Sidecar:
         """
         for gpu in self._gpus.values():
             gpu.restore_if_due()
-        # for the first reading of all GPUs; a GPU that takes longer is served later
+        # One GPU that hangs must not hold up the others: it is served later.
         first_look_s = 5.0
         wait([gpu.work for gpu in self._gpus.values() if gpu.work is not None], first_look_s)
 
@@ -532,6 +536,7 @@ class Sidecar:
 
     def _forget_old(self) -> None:
         """Bound what is noted of users and processes: a flood of them must not fill the memory."""
+        # Most users are noted for a moment only.
         if len(self._rested_s) > 1000:
             now_s = time.monotonic()
             self._rested_s = {uid: at_s for uid, at_s in self._rested_s.items() if at_s > now_s}
@@ -577,6 +582,7 @@ class Sidecar:
             poll.register(client.connection, select.POLLIN if is_read else 0)
             if client.pidfd is not None:
                 poll.register(client.pidfd, select.POLLIN)
+        # A GPU at work wakes the loop itself when it is done.
         idle = [gpu for gpu in self._gpus.values() if gpu.work is None]
         due_s = [gpu.retry_s for gpu in idle if gpu.must_restore]
         due_s += [self._may_ask_s(client) for client in self._clients if client.has_line]
@@ -603,6 +609,7 @@ class Sidecar:
         """Drop a client whose user and process have most connections: an idle one, or one served a
         moment ago.
         """
+        # A client that holds a GPU is never dropped for room.
         holders = [gpu.holder for gpu in self._gpus.values()]
         of_user = Counter(client.uid for client in self._clients)
         of_process = Counter(client.process for client in self._clients)
@@ -634,6 +641,7 @@ class Sidecar:
     def _begin(self, client: Client, request: Request) -> bool:
         """Start the request; False if it has to wait. Raises RefusedError."""
         for uuid in request.uuids:
+            # The client learns at once that it asks the wrong sidecar.
             if uuid not in self._gpus:
                 raise RefusedError(f"{uuid} is not served here (--gpus {','.join(self._gpus)})")
             if not self._is_free(uuid, client):
@@ -656,6 +664,7 @@ class Sidecar:
         holder = self._gpus[uuid].holder
         if holder is None or holder is client:
             return True
+        # A dead holder is noticed here before its hang-up is read.
         if holder.is_gone:
             self._drop(holder)
             return True
@@ -679,6 +688,7 @@ class Sidecar:
 
     def _result(self, request: Request) -> dict[str, Any]:
         """The answer to a request whose GPUs are done. Raises what they raised."""
+        # An error of one GPU is the answer to the whole request.
         done = {uuid: work.result() for uuid, work in request.works.items()}
         if request.do == "limits":
             gpus: dict[str, dict[str, float | None]] = {}
@@ -720,6 +730,7 @@ def own_folder(path: str, mode: int) -> int:
     """
     above, name = os.path.split(os.path.abspath(path))
     os.makedirs(above, 0o755, exist_ok=True)
+    # A link could lead the check to another folder than the files.
     above = os.path.realpath(above)
     for folder in (above, *map(str, PurePath(above).parents)):
         status = os.stat(folder)
@@ -732,6 +743,7 @@ def own_folder(path: str, mode: int) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(descriptor)
     check_safe(path, status, status.st_uid == os.geteuid(), False)
+    # mkdir() is subject to the umask, and an older folder to its maker.
     present = stat.S_IMODE(status.st_mode)
     if not present & 0o777 & ~mode:
         return descriptor
@@ -827,6 +839,7 @@ def served_gpus(nvml: Nvml, names: str) -> list[str]:
     if names == "all":
         return here
     uuids = [uuid.strip() for uuid in names.split(",")]
+    # A typing error would leave a GPU without its helper.
     missing = ", ".join(uuid for uuid in uuids if uuid not in here)
     if missing:
         listed = ", ".join(here) or "none"
@@ -855,6 +868,7 @@ def main() -> int:
     except (OSError, KeyError) as error:
         say(f"cannot start: {error}")
         return 1
+    # Before anybody is served: a limit that an earlier process left comes back first.
     sidecar.start()
     say(f"serving {', '.join(uuids)} on {options.socket}")
     status = sidecar.run()

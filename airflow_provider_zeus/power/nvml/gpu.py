@@ -173,6 +173,7 @@ class NvmlDevice(Device):
 
     def takes_s(self, method: str) -> float:
         """How long a method takes [s]: as the last time, or by its calls of the driver."""
+        # What was measured is better than an estimate.
         if method in self._took_s:
             return self._took_s[method]
         return _CALLS[method] * self._call_s
@@ -182,6 +183,7 @@ class NvmlDevice(Device):
         """Energy [J] by the counter since the driver was loaded, or polled since the first call."""
         if self._lock is not None and not self._not_ours:
             self._check_lock(self._lock)
+        # A shared counter has the energy of others in it.
         if self._not_ours or self.info.energy_source is None:
             return None
         if self._polled is not None:
@@ -238,6 +240,7 @@ class NvmlDevice(Device):
                 answer = answer._replace(value=answer.value.gpu)
             return self._reading("gpu_busy", answer, per=100)
         _, new = sampled.value
+        # The first samples are of the time before this training.
         if not self._sampled_us:
             new = new[-1:]
         self._sampled_us = max(sample.timeStamp for sample in new)
@@ -260,6 +263,7 @@ class NvmlDevice(Device):
         now = self._ask("nvmlDeviceGetClockInfo", sm)
         if self._max_clock is None or self._max_clock.problem:  # it does not change
             self._max_clock = self._ask("nvmlDeviceGetMaxClockInfo", sm)
+        # A driver that tells nothing of clocks is asked no further.
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
@@ -296,6 +300,7 @@ class NvmlDevice(Device):
         if self._why_no_limits or limits is None:
             raise DeviceError(f"{setting}: {self._why_no_limits}. Or {_MEASURE}.")
         out_of_range = f"{setting}: out of range. Use {limits.min_w:g} to {limits.max_w:g} W."
+        # Refused here: some drivers take such a limit and do nothing.
         if not limits.min_w - SAME_W < limit_w < limits.max_w + SAME_W:
             raise DeviceError(out_of_range)
         if self._helper is not None:

@@ -33,6 +33,7 @@ class NvmlAnswer(NamedTuple):
 
     def read(self, read: Callable[[Any], T]) -> T | None:
         """The value as ``read`` makes it; None if there is a problem."""
+        # A wrong value must never be read: a problem comes without one.
         return None if self.problem else read(self.value)
 
 
@@ -105,6 +106,7 @@ def _ask(function: str, *arguments: Any) -> NvmlAnswer:
         _initialise(pynvml, os.getpid())
         called = function
         call = getattr(pynvml, function, None)
+        # A binding of another package may lack the function.
         if call is None:
             return NvmlAnswer(None, FUNCTION_NOT_FOUND, _wrong_binding(function))
         value = call(*arguments)
@@ -117,6 +119,7 @@ def _ask(function: str, *arguments: Any) -> NvmlAnswer:
         )
     except Exception as error:  # NVMLError, and any error of a binding that does not fit its driver
         code = getattr(error, "value", NOT_NVML)
+        # An error that is none of NVML's says itself what it is.
         if not isinstance(code, int) or code == NOT_NVML:
             return NvmlAnswer(None, NOT_NVML, f"{called}: {error!r}")
         return NvmlAnswer(None, code, f"{called}: {NVML_ERRORS.get(code, f'error {code}')}")
@@ -174,6 +177,7 @@ def _wrong_binding(function: str) -> str:
     """Other packages bring a module of this name: their texts are bytes, and they lack the newer
     calls.
     """
+    # All of them bring a module of the same name.
     for package in ("pynvml", "nvidia-ml-py3", "nvidia-ml-py2", "nvidia-ml-py"):
         try:
             installed = f"{package} {version(package)}"

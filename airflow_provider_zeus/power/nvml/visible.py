@@ -36,6 +36,7 @@ def find_gpus(count: int | None = None) -> list[Gpu]:
     Without ``count``: those that ``CUDA_VISIBLE_DEVICES`` names; one GPU if it is not set.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # An empty variable hides all GPUs, which is mostly a mistake.
     if visible is not None and not visible.strip():
         raise DeviceError(
             "CUDA_VISIBLE_DEVICES is empty, which hides every GPU; unset it to use one"
@@ -252,6 +253,7 @@ def why_shared(gpu: Gpu, processes: int = 1) -> str:
         return f"whether other processes use the GPU is not known ({running.problem}): {ALONE}"
     # a process of ours counts once it uses the GPU; of several any may do so already
     ours = processes if processes > 1 else int(torch_cuda() is not None)
+    # NVML gives ids of the host, which mean nothing in a container: only their number counts.
     others = len(running.value) - ours
     if others <= 0:
         return ""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, thinned
+from airflow_provider_zeus.model.partial_sums import Report, summed, thinned, usable
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES
 from airflow_provider_zeus.model.trial import (
     Phase,
     PowerPoint,
@@ -17,12 +18,11 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
     Where,
-    summed,
 )
 from airflow_provider_zeus.model.wire import encode
-from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, JobProfile, Report
+from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, JobProfile
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
-from airflow_provider_zeus.store.rules import finite, usable, version_of
+from airflow_provider_zeus.store.rules import version_of
 from airflow_provider_zeus.store.sql import schema
 
 MOST_DEVICES = 50  # a training that invents devices must not fill the table
@@ -136,7 +136,6 @@ def add(connection: sa.Connection, trial: Trial, report: Report) -> None:
     """Write the measurements of a report: its power points, and its samples to the profile of the
     trial's device.
     """
-    report = finite(report)
     device = trial.observation.where
     if device is not None:
         add_profile(connection, trial.job_id, device, version_of(trial.spec), report.profile)

@@ -9,7 +9,7 @@ it was opened itself, a retry, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.model.wire import LATEST_S, MOST_NUMBER, encode
+from airflow_provider_zeus.model.wire import LATEST_S, MOST_NUMBER
 from airflow_provider_zeus.store.base import DaySum
 from airflow_provider_zeus.store.rows import read_row
 from airflow_provider_zeus.store.sql import schema
@@ -92,7 +92,7 @@ def day_of(trial: Trial) -> DaySum:
         without_energy=int(has_no_energy and not has_no_time),
         energy_j=energy_j,
         time_s=time_s,
-        gpu_s=time_s * (observation.device_count or 1),
+        gpu_s=time_s * observation.devices,
         paid=price.paid,
         paid_j=price.energy_j,
         start_saved=price.start_saved,
@@ -130,7 +130,8 @@ def _countable(value: float | None) -> float | None:
 
 def add(connection: sa.Connection, trial: Trial, before: Trial | None = None) -> None:
     """Count a trial. ``before``: as it was counted until now; None: not yet."""
-    rows = _rows(trial.job_id, day_of(trial))
+    day = day_of(trial)
+    rows = _rows(trial.job_id, day)
     if before is not None:
         # One statement takes the old figures out and puts the new ones in, so a crash counts
         # neither twice.
@@ -141,7 +142,7 @@ def add(connection: sa.Connection, trial: Trial, before: Trial | None = None) ->
 def _rows(job_id: str, day: DaySum) -> list[dict[str, Any]]:
     """The parts of a day in the sum of its task, and in that of its DAG and month."""
     month_s = _month_begin_s(day.begin_s)
-    of_task: dict[str, Any] = encode(day) | {"job_id": job_id}
+    of_task = asdict(day) | {"job_id": job_id}
     return [of_task, of_task | {"job_id": ALL_TASKS, "begin_s": int(month_s)}]
 
 
@@ -275,7 +276,7 @@ def take_in(connection: sa.Connection, job_id: str, days: Iterable[DaySum]) -> s
     for day in days:
         key = (day.dag_id, day.begin_s)
         # A day that is here was counted from rows, which the other log may have had too.
-        if key not in present and _can_be(encode(day)):
+        if key not in present and _can_be(asdict(day)):
             connection.execute(_ADD, _rows(job_id, day))
             new.add(key)
     return new

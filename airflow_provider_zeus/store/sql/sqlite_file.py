@@ -208,15 +208,20 @@ def turn(database: Path, most_s: float) -> Iterator[None]:
 def _queue(lock: int, most_s: float) -> None:
     def wait() -> None:
         with suppress(OSError):
-            # after a timeout the file is closed, which releases the lock
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(own, fcntl.LOCK_EX)
+        os.close(own)  # if the caller has closed its descriptor, too, this releases the lock
 
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        with suppress(RuntimeError):  # no thread can be started at the exit of the process
+        with suppress(OSError):  # no descriptor is left
+            # after a timeout another file may have the number of the caller's descriptor
+            own = os.dup(lock)
             waiting = threading.Thread(target=wait, daemon=True)  # flock() has no time limit
-            waiting.start()
-            waiting.join(most_s)
+            try:
+                waiting.start()
+                waiting.join(most_s)
+            except RuntimeError:  # no thread can be started at the exit of the process
+                os.close(own)
     except OSError:
         pass  # a file system without locks

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import sqlalchemy as sa
 
 from airflow_provider_zeus.model.event import Event, Held, Looked
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import (
     Phase,
@@ -31,7 +32,6 @@ from airflow_provider_zeus.store.base import (
     AskAnswer,
     AskRequest,
     HistoryPart,
-    Report,
     RunTrials,
     TakenIn,
     Unreadable,
@@ -309,7 +309,7 @@ class Store(ABC):
         Period i begins at ``bounds[i]`` and ends before ``bounds[i + 1]`` [s since the epoch,
         ascending].
         """
-        with self._transaction(None) as connection:
+        with self._counted() as connection:
             return [*pages.sums(connection, bounds), *outside_sums.of_dags(connection, bounds)]
 
     def outside_sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
@@ -319,7 +319,7 @@ class Store(ABC):
         A trial counts in the calendar month (UTC) in which it began, and that in the period in
         which it begins.
         """
-        with self._transaction(None) as connection:
+        with self._counted() as connection:
             return outside_sums.of_dags(connection, bounds)
 
     def task_sums(self, dag_id: str, since_s: float) -> list[PeriodSum]:
@@ -327,9 +327,13 @@ class Store(ABC):
 
         Tasks measured from outside come last.
         """
-        with self._transaction(None) as connection:
+        with self._counted() as connection:
             chosen = pages.sums(connection, [since_s, LATEST_S], dag_id)
             return [*chosen, *outside_sums.of_tasks(connection, dag_id, since_s)]
+
+    def _counted(self) -> AbstractContextManager[sa.Connection]:
+        """All logs, with the sums of their rows."""
+        return self._transaction(None)
 
     def jobs(self, dag_id: str | None = None) -> list[str]:
         """Job ids in the log, sorted; with ``dag_id`` those with a trial of that DAG."""

@@ -52,6 +52,9 @@ _LAST_OF_TI = sa.select(sa.func.max(sa.cast(_t.attempt, sa.Integer))).where(
     _t.ti_id == sa.bindparam("ti")
 )
 _OF_TI = sa.select(_T).where(_t.ti_id == sa.bindparam("ti")).order_by(_t.attempt)
+_OF_START = _OF_TI.where(
+    sa.or_(_t.attempt == sa.bindparam("nth"), _t.start_id == sa.bindparam("start"))
+)
 _OPEN = sa.select(_T).where(_t.job_id == _job, _t.state == State.RUNNING.value).order_by(_t.number)
 _LOG = sa.select(_T).where(_t.job_id == _job, _t.number > _after).order_by(_t.number)
 _STATE_BEFORE = (
@@ -262,9 +265,15 @@ def of_task_instance(connection: sa.Connection, ti_id: str) -> list[Trial]:
     return only_trials(_found(connection.execute(_OF_TI, {"ti": ti_id})))
 
 
-def next_attempt(connection: sa.Connection, ti_id: str) -> int:
-    """The number after the highest attempt of one try of a task, of damaged rows too."""
-    return 1 + (connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0)
+def of_start(connection: sa.Connection, key: TrialKey, start_id: str | None) -> list[Trial]:
+    """The readable trial of a key, and those of the same try that a start has written to."""
+    values = {"ti": key.ti_id, "nth": key.attempt, "start": start_id}
+    return only_trials(_found(connection.execute(_OF_START, values)))
+
+
+def next_key(connection: sa.Connection, ti_id: str) -> TrialKey:
+    """The key after the highest attempt of one try of a task, of damaged rows too."""
+    return TrialKey(ti_id, 1 + (connection.scalar(_LAST_OF_TI, {"ti": ti_id}) or 0))
 
 
 def open_trials(connection: sa.Connection, job_id: str) -> list[Trial]:

@@ -8,18 +8,20 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, ClassVar, Self
 
-from airflow_provider_zeus.model.partial_sums import joined, merged
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.partial_sums import Report, joined, merged, resolved
+from airflow_provider_zeus.model.trial import Trial, TrialKey
 from airflow_provider_zeus.model.wire import Count, Name, decode, encode, parse, without_none
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.base import Report
-from airflow_provider_zeus.store.rows import trial_to_dict
+from airflow_provider_zeus.store.rows import DAMAGE, trial_to_dict
 
 SCHEMA = 2
 # of a profile, in the order in which they are stored
 SAMPLES = ("device_model", "device_count", "energy_source", "samples", "job_version")
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question
 _CHECKPOINT = ',"checkpoint":'
+
+log = guarded_log(__name__)
 
 
 def _dumped(data: Mapping[str, Any]) -> str:
@@ -57,15 +59,30 @@ class Beat:
         return _dumped(encode(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read the text of :meth:`to_json`. Raises TypeError or ValueError."""
-        return decode(cls, parse(text, SCHEMA, nan=True))
+    def read(cls, text: str | None) -> Self | None:
+        """The beat of a Variable; None if it is damaged: the next heartbeat rewrites it."""
+        if text is None:
+            return None
+        try:
+            return decode(cls, parse(text, SCHEMA, nan=True))
+        except DAMAGE as error:
+            log.warning(
+                "A Variable zeus-beat:... does not hold what this version writes (%s).", error
+            )
+            return None
 
-    def with_news(self, news: Report, now: float, lease_s: float) -> Self:
-        """The beat after one more heartbeat."""
-        report = joined((self.report, news), most_points=KEPT_POINTS)
+    def with_heartbeat(
+        self, key: TrialKey, report: Report, now: float, lease_s: float
+    ) -> Self | None:
+        """The beat after one more heartbeat; None if that is of another attempt or start."""
+        held = self.report.observation
+        is_another_start = rules.another_start(held, report.observation.start_id)
+        if self.attempt != key.attempt or is_another_start:
+            return None
         until, length_s = rules.lease_after(self.lease_until, self.lease_s, now, lease_s)
-        return replace(self, lease_until=until, lease_s=length_s, report=report)
+        news = resolved(held, report)
+        sums = joined((self.report, news), most_points=KEPT_POINTS)
+        return replace(self, lease_until=until, lease_s=length_s, report=sums)
 
     def on(self, trial: Trial) -> Trial:
         """The open trial with the lease and the sums of its beat."""

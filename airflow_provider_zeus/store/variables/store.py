@@ -22,24 +22,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.period_sum import PeriodSum
+from airflow_provider_zeus.model.partial_sums import Report, finite
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
-from airflow_provider_zeus.model.wire import LATEST_S
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
-from airflow_provider_zeus.store.base import (
-    AskAnswer,
-    AskRequest,
-    HistoryPart,
-    Report,
-    RunTrials,
-    TakenIn,
-)
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, RunTrials, TakenIn
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
-from airflow_provider_zeus.store.rules import finite, resolved
 from airflow_provider_zeus.store.service import JobLog
-from airflow_provider_zeus.store.sql import measurements, moving, outside_sums, pages, schema
+from airflow_provider_zeus.store.sql import measurements, moving, outside_sums, schema
 from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
@@ -140,16 +131,14 @@ class VariableStore(Store):
 
     def heartbeat(self, key: TrialKey, report: Report, *, lease_s: float = 90.0) -> str | None:
         """Renew the lease and write partial sums, to a Variable of the open trial's own."""
-        beat = self._beat(self._port.get(_beat_key(key.ti_id)))
-        # else it is closed, or the beat belongs to another attempt
-        if beat is None or beat.attempt != key.attempt:
-            return super().heartbeat(key, report, lease_s=lease_s)
-        observation = beat.report.observation
-        if rules.another_start(observation, report.observation):
-            return super().heartbeat(key, report, lease_s=lease_s)
-        news = finite(resolved(observation, report))
+        name = _beat_key(key.ti_id)
+        beat = Beat.read(self._port.get(name))
         now = time.time() if self._clock is None else self._clock()
-        self._write(_beat_key(key.ti_id), beat.with_news(news, now, lease_s).to_json())
+        later = beat.with_heartbeat(key, report, now, lease_s) if beat else None
+        # it is closed, or the beat belongs to another attempt or start
+        if later is None:
+            return super().heartbeat(key, report, lease_s=lease_s)
+        self._write(name, later.to_json())
         return None
 
     def tell(
@@ -191,22 +180,6 @@ class VariableStore(Store):
     def recurrence(self, dag_id: str, run_id: str) -> list[Trial]:
         """Every trial of one DAG run, in order of job and number."""
         return self._or_damaged(super().recurrence(dag_id, run_id))
-
-    def sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
-        """Sums over all jobs by period, made from the rows."""
-        with self._counted() as connection:
-            return [*pages.sums(connection, bounds), *outside_sums.of_dags(connection, bounds)]
-
-    def outside_sums(self, bounds: Sequence[float]) -> list[PeriodSum]:
-        """Sums over the tasks of each DAG measured from outside, made from the rows."""
-        with self._counted() as connection:
-            return outside_sums.of_dags(connection, bounds)
-
-    def task_sums(self, dag_id: str, since_s: float) -> list[PeriodSum]:
-        """Sums of each task of a DAG that is measured from outside, made from the rows."""
-        with self._counted() as connection:
-            chosen = pages.sums(connection, [since_s, LATEST_S], dag_id)
-            return [*chosen, *outside_sums.of_tasks(connection, dag_id, since_s)]
 
     @contextmanager
     def _counted(self) -> Iterator[sa.Connection]:
@@ -301,7 +274,7 @@ class VariableStore(Store):
 
     def _job_of(self, key: TrialKey) -> list[str]:
         """The job of a trial; none if no log has it."""
-        beat = self._beat(self._port.get(_beat_key(key.ti_id)))
+        beat = Beat.read(self._port.get(_beat_key(key.ti_id)))
         if beat:
             return [beat.job_id]
         damaged = None
@@ -336,11 +309,11 @@ class VariableStore(Store):
                 # One read of a Variable for all open trials of a task instance: each is a request
                 # to the API.
                 loaded.beats[name] = self._port.get(name)
-            beat = self._beat(loaded.beats[name])
+            beat = Beat.read(loaded.beats[name])
             if beat and beat.attempt == trial.key.attempt:
                 trial = beat.on(trial)
                 sql_trials.update(connection, trial)
-                measurements.add(connection, trial, beat.report)
+                measurements.add(connection, trial, finite(beat.report))
         return loaded
 
     def _save(self, connection: sa.Connection, loaded: dict[str, _Loaded]) -> None:
@@ -385,18 +358,6 @@ class VariableStore(Store):
         for name, old_text in before.items():
             if old_text is not None and name not in beats:
                 self._port.delete(name)
-
-    def _beat(self, text: str | None) -> Beat | None:
-        """The beat of a task instance; None if it is damaged: the next heartbeat rewrites it."""
-        try:
-            if text is None:
-                return None
-            return Beat.from_json(text)
-        except DAMAGE as error:
-            log.warning(
-                "A Variable zeus-beat:... does not hold what this version writes (%s).", error
-            )
-            return None
 
     def _names(self) -> list[str]:
         return sorted(_read(JOBS, self._port.get(JOBS), _job_names) or [])

@@ -16,13 +16,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.size_bounds import thinned
+from airflow_provider_zeus.model.partial_sums import thinned, usable
 from airflow_provider_zeus.model.trial import OUTSIDE, State, Trial
 from airflow_provider_zeus.model.wire import decode, encode
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.store.base import JobProfile
 from airflow_provider_zeus.store.rows import DAMAGE, points_from_lists, points_to_lists, read_row
-from airflow_provider_zeus.store.rules import usable
 from airflow_provider_zeus.store.sql import measurements, schema
 from airflow_provider_zeus.store.sql.engine import new_engine, transaction
 from airflow_provider_zeus.store.sql.migrate import check

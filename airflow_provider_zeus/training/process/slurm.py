@@ -82,13 +82,10 @@ class Job:
                 return self._account().state
             return None  # such as a controller that restarts: the job may run
         states = queue.stdout.decode(errors="replace").split()
+        if not states:
+            return self._account().state
         # an array goes on as long as one of its tasks does
-        for state in states:
-            if state not in ENDED:
-                return state
-        if states:
-            return states[-1]
-        return self._account().state
+        return next((state for state in states if state not in ENDED), states[-1])
 
     def status(self, state: str) -> int:
         """The exit status of a job that has ended in a state."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -33,6 +34,10 @@ def never_binds(draw_w: float, lowest_w: float) -> str:
     return f"{draws}: no limit holds it back"
 
 
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
 @dataclass
 class Seen:
     """Readings of the cap, at one limit or in one piece of a window."""
@@ -47,13 +52,12 @@ class Seen:
         if self.counted_s > 0:
             return min(max(self.capped_s / self.counted_s, 0.0), 1.0)
         reasons = [clocks.reasons for clocks in self.clocks if clocks.reasons is not None]
-        return fmean(bool(bits & POWER_CAP) for bits in reasons) if reasons else None
+        return _mean([bool(bits & POWER_CAP) for bits in reasons])
 
     @property
     def clock_mhz(self) -> float | None:
         """Mean clock of the multiprocessors [MHz]."""
-        clocks_mhz = self._clocks_mhz
-        return fmean(clocks_mhz) if clocks_mhz else None
+        return _mean(self._clocks_mhz)
 
     @property
     def _clocks_mhz(self) -> list[float]:
@@ -246,9 +250,11 @@ class MeasurementWindows:
                 return []
             if not _agree(first, piece):
                 self._unsettled -= 1
+                if self._unsettled:
+                    self._first = piece
+                    return []
                 # after so many it does not settle: the newest piece counts
-                self._first = piece if self._unsettled else None
-                return [] if self._unsettled else [piece]
+                first = None
         self._first = None
         self._unsettled = 0
         return [sample for sample in (first, piece) if sample is not None]

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from airflow_provider_zeus.model.cost import HALF_WIDTH, Rate, Weights
 from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, since_mark
+from airflow_provider_zeus.model.partial_sums import since_mark
+from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.signals.forecast import weighed
 from airflow_provider_zeus.training.profiling.measurement_windows import BOUND, never_binds
@@ -38,9 +39,7 @@ class MissedSaving(NamedTuple):
         """Compare the best limit with the one found; None if one of them was not measured."""
         best_w = search.best_w(measured)
         used = {w: one for w, one in measured.items() if one.samples}
-        if found_w is None or best_w is None:
-            return None
-        if found_w not in used or best_w not in used:
+        if best_w is None or found_w not in used:
             return None
         found_j, found_s = used[found_w].rate
         best_j, best_s = used[best_w].rate
@@ -181,27 +180,22 @@ class Profiler:
         self.measured.setdefault(sample.limit_w, LimitMeasurement()).add(sample)
         self._decide()
 
-    def know(
-        self,
-        *,
-        waits: str | None = None,
-        cap: tuple[float | None, str] | None = None,
-        slow: str | None = None,
-    ) -> None:
-        """Take knowledge besides samples.
+    def know_waits(self, why: str) -> None:
+        """Windows tell nothing about limits, so that none is chosen by them; empty: they do."""
+        self.waits = why
+        self._decide()
 
-        :param waits: why windows tell nothing about limits, so that none is chosen by them; empty:
-            they do.
-        :param slow: why a window that is needed is not measured.
-        :param cap: the hold on the clock at the highest limit: the cap for a share of the time, or
-            a lock.
+    def know_slow(self, why: str) -> None:
+        """A window that is needed is not measured; empty: it is."""
+        self.slow = why
+        self._decide()
+
+    def know_cap(self, share: float | None, locked: str) -> None:
+        """The hold on the clock at the highest limit: the cap for a share of the time, or a
+        lock.
         """
-        if waits is not None:
-            self.waits = waits
-        if slow is not None:
-            self.slow = slow
-        if cap is not None:
-            self.capped, self.locked = cap
+        self.capped = share
+        self.locked = locked
         self._decide()
 
     def reset(self) -> ProfileSample:

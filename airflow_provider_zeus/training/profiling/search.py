@@ -116,11 +116,8 @@ class Search:
         whole = self.whole(measured)
         rivals = self._rivals(whole)
         # from the top: the training is slowed down by no limit that is no use
-        for limit_w in coarse(limits_w):
+        for limit_w in (*coarse(limits_w), *whole):
             if limit_w not in whole or self._too_wide(whole, limit_w):
-                return NextLimit(limit_w)
-        for limit_w in whole:
-            if self._too_wide(whole, limit_w):
                 return NextLimit(limit_w)
         in_doubt = 8  # neighbours that cannot be told apart would be measured for ever
         needed_w = self._least_measured(whole, rivals, in_doubt)
@@ -236,9 +233,8 @@ class Search:
         most = permitted(rates, self.weights.slowdown, doubt)
         least = permitted(rates, self.weights.slowdown, {w: -d for w, d in doubt.items()})
         rivals = {best_w} & set(most)
-        for w in most:
-            if DOUBT * self._error(whole, w, best_w) - self._excess(whole, w, best_w) > ENOUGH:
-                rivals.add(w)
+        better = {w: DOUBT * self._error(whole, w, best_w) for w in most}  # by so much, maybe
+        rivals |= {w for w in most if better[w] - self._excess(whole, w, best_w) > ENOUGH}
         # its time decides what is permitted
         if rivals <= set(least):
             return rivals

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.cost import Rate
-from airflow_provider_zeus.model.trial import ProfileSample, summed_with_marks
+from airflow_provider_zeus.model.partial_sums import summed_with_marks
+from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.control import LimitControl
@@ -79,7 +80,7 @@ class Sweep:
         if self._waited and not self.profiler.waits:
             self._forget_waits()
         self._waited = bool(self.profiler.waits)
-        self._detects_drift = self._detects_drift and self._may_set
+        self._detects_drift &= self._may_set
         self._know_slow()
         if self._has_next:
             self._start_profiling(reading, samples)
@@ -102,15 +103,15 @@ class Sweep:
             self._cut_off += 1
             self.windows.drop()
             if self._cut_off >= _MAX_FAILURES:
-                self.profiler.know(
-                    slow=f"power limits are not profiled: {reading.why}, and an epoch is short"
+                self.profiler.know_slow(
+                    f"power limits are not profiled: {reading.why}, and an epoch is short"
                 )
         self.windows.pause(reading, samples)
         self._stop_profiling(reading, samples)
 
     def edge_due(self, now_s: float) -> bool:
-        """Count a step; return whether an edge of a piece is due, and may be read."""
-        if not self.windows.edge_due(now_s):
+        """Count a step, if profiling; return whether an edge of a piece is due, and may be read."""
+        if not self.active or not self.windows.edge_due(now_s):
             return False
         return self.windows.is_open or self.pace.may("energy_j", "clocks")
 
@@ -139,7 +140,7 @@ class Sweep:
         if before_w == self.profiler.top_w:
             # before the next limit is decided: none is measured if the highest one never binds
             cap = windows.cap.at[before_w]
-            self.profiler.know(cap=(cap.share, cap.why_locked(self._device.busy())))
+            self.profiler.know_cap(cap.share, cap.why_locked(self._device.busy()))
         self.keep(at_end=False)
         self._know_slow()
         next_w = self.profiler.next_limit_w
@@ -374,11 +375,11 @@ class Sweep:
         if self._cut_off >= _MAX_FAILURES:
             return
         if self.profiler.slow:
-            self.profiler.know(slow="")
+            self.profiler.know_slow("")
         if self._has_next:
             why = self.windows.fit()
             if why:
-                self.profiler.know(slow=why)
+                self.profiler.know_slow(why)
 
     def _forget_waits(self) -> None:
         """Begin the profile anew after waits, once per attempt."""

@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_OID, uuid4, uuid5
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.size_bounds import thinned
+from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.factory import device_of
@@ -79,7 +80,7 @@ def plan_of(environ: Mapping[str, str]) -> Plan:
     return Plan.read(Path(plan))
 
 
-def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) -> Device:
+def device_of_plan(plan: Plan, ranks: Ranks) -> Device:
     """Open the device that a plan's job measures. Raises JobSpecError for an unknown one."""
     if not ranks.measures:
         return NoneDevice(
@@ -87,10 +88,10 @@ def device_of_plan(plan: Plan, state_dir: str | os.PathLike[str], ranks: Ranks) 
         )
     host = replace(plan, power_socket=os.environ.get("ZEUS_POWER_SOCKET", plan.power_socket))
     shared = {"processes": ranks.local_size, "hosts": ranks.hosts}
-    return device_of(plan.job, state_dir, host, gpus_held=plan.gpus_held, **shared)
+    return device_of(plan.job, plan.state_folder, host, gpus_held=plan.gpus_held, **shared)
 
 
-def limits_of_plan(plan: Plan, state_dir: str, device: Device, ranks: Ranks) -> LimitControl | None:
+def limits_of_plan(plan: Plan, device: Device, ranks: Ranks) -> LimitControl | None:
     """The control of that device's power limits, not yet entered; None if this process sets no
     limits.
     """
@@ -105,15 +106,14 @@ def limits_of_plan(plan: Plan, state_dir: str, device: Device, ranks: Ranks) -> 
         )
         return None
     return LimitControl(
-        device, state_dir, found_earlier_w=plan.limits_found_w.get(device.uuid or "")
+        device, plan.state_folder, found_earlier_w=plan.limits_found_w.get(device.uuid or "")
     )
 
 
 def try_of(environ: Mapping[str, str]) -> int | None:
     """The task's try number; None if it is not set."""
     text = environ.get(TRY, "").strip()
-    is_number = text.isascii() and text.isdigit()
-    return int(text) if is_number and len(text) < 10 else None
+    return int(text) if patterns.fullmatch("[0-9]{1,9}", text) else None
 
 
 def is_retry(try_number: int | None) -> bool:
@@ -206,9 +206,8 @@ class _Place:
     def keep(self, line: ResultLine, error: Exception) -> None:
         """Let a line wait that the sink did not take."""
         self.waiting = folded([*self.waiting, line])
-        level = logging.DEBUG if self._failing else logging.WARNING
         log.log(
-            level,
+            logging.DEBUG if self._failing else logging.WARNING,
             "Zeus could not write a %r line to %s (%s); it tries again.",
             line.kind,
             self._name,
@@ -236,7 +235,7 @@ class OtherRank:
         Raises OSError if the file cannot be written.
         """
         result = self.environ.get(RESULT)
-        is_noted = line.kind == "end" and _is_out_of_memory(line)
+        is_noted = line.kind == "end" and line.figures.out_of_memory
         if result and is_noted:
             note = replace(
                 line,
@@ -257,9 +256,8 @@ def with_memory_of_others(line: ResultLine, result: str | None, ti_id: str) -> R
     The note of :class:`OtherRank` must be a result line of the same attempt. In a folder of results
     it must belong to the folder's owner, beside a file to this process's user.
     """
-    observation = line.observation
     # a line has a state only if it is an end
-    if observation is None or line.state is not State.FAILED:
+    if line.state is not State.FAILED:
         return line
     if not result or not ti_id:
         return line
@@ -273,13 +271,10 @@ def with_memory_of_others(line: ResultLine, result: str | None, ti_id: str) -> R
             )
     except (OSError, ValueError):
         return line
-    if note.attempt != line.attempt or not _is_out_of_memory(note):
+    if note.attempt != line.attempt or not note.figures.out_of_memory:
         return line
-    return replace(line, reason=note.reason, observation=replace(observation, out_of_memory=True))
-
-
-def _is_out_of_memory(line: ResultLine) -> bool:
-    return line.observation is not None and bool(line.observation.out_of_memory)
+    observation = replace(line.figures, out_of_memory=True)
+    return replace(line, reason=note.reason, observation=observation)
 
 
 class Document:

@@ -20,13 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 from uuid import uuid4
 
 from airflow_provider_zeus.log_guard import guarded_log
-from airflow_provider_zeus.model.partial_sums import joined
-from airflow_provider_zeus.model.size_bounds import (
-    MOST_SAMPLES,
-    bounded_points,
-    truncated,
-    truncated_observation,
-)
+from airflow_provider_zeus.model.partial_sums import bounded_points, joined
+from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import (
     NO_STRIKE,
     Observation,
@@ -92,6 +87,21 @@ class ResultLine:
     def start_attempt(self) -> tuple[str, int | None]:
         """(start id, number) of the attempt."""
         return self.start_id, self.attempt
+
+    @property
+    def number(self) -> int:
+        """Number of the attempt; 0: the line is of none."""
+        return self.attempt or 0
+
+    @property
+    def ended_in(self) -> State:
+        """The state of an end; one that names none is of a failure."""
+        return self.state or State.FAILED
+
+    @property
+    def figures(self) -> Observation:
+        """The observation; an empty one if there is none."""
+        return self.observation or Observation()
 
     def to_json(self) -> str:
         """One line of JSON, without the line feed."""
@@ -301,12 +311,10 @@ class ResultSender:
                     self._waiting.pop(0)
                 self._failing = False
             except Exception:
-                kind = self._waiting[0].kind
-                level = logging.DEBUG if self._failing else logging.WARNING
                 log.log(
-                    level,
+                    logging.DEBUG if self._failing else logging.WARNING,
                     "Zeus could not write a %r line of its result; it tries again.",
-                    kind,
+                    self._waiting[0].kind,
                     exc_info=True,
                 )
                 self._failing = True

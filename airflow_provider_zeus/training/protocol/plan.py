@@ -28,6 +28,7 @@ from airflow_provider_zeus.model.trial import (
     incumbent_or_last,
 )
 from airflow_provider_zeus.model.wire import LongText, Name, Ordinal, Size, decode, encode, parse
+from airflow_provider_zeus.power.device import default_state_dir
 from airflow_provider_zeus.power.factory import HostSettings
 from airflow_provider_zeus.signals.forecast import Followed
 from airflow_provider_zeus.untrusted_files import read_plain
@@ -81,6 +82,11 @@ class Plan(HostSettings):
     def job(self) -> ZeusJob:
         """The job. Raises JobSpecError if ``spec`` is not one, or holds a template."""
         return ZeusJob.from_dict(self.spec).check(rendered=True)
+
+    @property
+    def state_folder(self) -> str:
+        """The folder of this host for limit records, GPU locks and simulated devices."""
+        return self.state_dir or default_state_dir()
 
     @property
     def in_order(self) -> tuple[PlannedAttempt, ...]:
@@ -142,10 +148,10 @@ class Plan(HostSettings):
         size that has.
 
         :param ran: the attempt whose size was too large.
-        :param samples: None: it is not known how many there are, and the default runs.
+        :param samples: None or 0: it is not known how many there are, and the default runs.
         """
         fit = [self.job.default_batch_size]
-        if samples is not None:
+        if samples:
             fit = [size for size in self.job.batch_sizes if size <= samples]
         fit = [size for size in fit if size < ran.batch_size]
         if not fit or ran.phase is Phase.PINNED:
@@ -203,7 +209,7 @@ class Plan(HostSettings):
             # a ConfigMap's files are links
             text = read_plain(os.path.realpath(path), most_bytes).decode()
         except (OSError, ValueError) as error:
-            problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+            problem = f"cannot be read: {getattr(error, 'strerror', error)}"
             raise JobSpecError.of(
                 "plan", str(path)[:200], problem, "give the path of a plan"
             ) from error

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.reports.export_rows import COLUMNS
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.cli.conftest import Zeus, recur

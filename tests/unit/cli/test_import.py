@@ -428,7 +428,7 @@ def test_memory_does_not_grow_with_the_log(told: Lines, tmp_path: Path) -> None:
             store.close()
 
     peak_b(10)  # what is imported and compiled
-    assert peak_b(800) < 1.5 * peak_b(100)
+    assert peak_b(320) < 1.5 * peak_b(160)
 
 
 def test_an_import_needs_a_log(zeus: Zeus, home: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from airflow_provider_zeus.cli.shell import number_text, or_dash
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import BATCH_SIZE, UNSEEN, Observation, State, untaught
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.units import energy_text, time_text
 from tests.unit.cli.conftest import Zeus, recur

@@ -7,9 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.partial_sums import joined, merged
+from airflow_provider_zeus.model.partial_sums import Report, joined, merged
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample
-from airflow_provider_zeus.store.base import Report
 from tests.strategies import REPRODUCIBLE, observations
 from tests.unit.store.store_kit import seen
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, State, TrialKey
 from airflow_provider_zeus.model.wire import decode, encode
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import PendingResult
 from airflow_provider_zeus.training.protocol.events import ResultLine
 

@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     Observation,
     PowerPoint,
@@ -30,7 +31,6 @@ from airflow_provider_zeus.operators.result_reporter import (
 )
 from airflow_provider_zeus.operators.result_writer import QueuedLine
 from airflow_provider_zeus.store import pending
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.training.interrupts import AttemptOver, TrainingKilled
@@ -160,7 +160,11 @@ def api_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("api_answers")
 def test_an_end_waits_for_half_of_what_is_left_then_it_is_remembered(
-    store: SqlStore, hangs: Hangs, first: Trial, tmp_path: Path
+    store: SqlStore,
+    hangs: Hangs,
+    first: Trial,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     port = DictPort()
     reporter = reporter_of(hangs, first, tmp_path, port, left_s=0.8)
@@ -168,6 +172,10 @@ def test_an_end_waits_for_half_of_what_is_left_then_it_is_remembered(
     reporter(beat(first, 2))
     reporter(end(first))
     assert reporter._left_s < 0.5
+    errors = [
+        arg for record in caplog.records for arg in record.args if isinstance(arg, StoreError)
+    ]
+    assert [error.unsure for error in errors] == [True], "its answer may only be late"
     assert (
         reporter.cost_xcom()["attempts"][0]["untold"] == f"Variable zeus-untold:{first.key.ti_id}:1"
     )

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk.log import mask_secret
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     NO_STRIKE,
     Observation,
@@ -25,7 +26,6 @@ from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.reports.run_figures import RunFigures
 from airflow_provider_zeus.signals.hours import HourPrices
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine, ResultSender

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, Origin, State, TrialKey
 from airflow_provider_zeus.operators.train import ZeusTrainOperator, checkpoints_of
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.training.protocol.plan import Checkpoint
 from tests.unit.store.store_kit import request

@@ -9,9 +9,9 @@ import pytest
 
 from airflow_provider_zeus.cli.export_lines import FORMAT, Skipped, line_of, line_of_part, parts_of
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import UNCAPPED, ProfileSample, State
 from airflow_provider_zeus.reports.closing import closing
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.golden import Table
 from tests.unit.plugin.kit import ran

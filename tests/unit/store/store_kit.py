@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     OUTSIDE,
     Decision,
@@ -25,14 +26,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.optimizer.policy import measured
-from airflow_provider_zeus.store.base import (
-    AskAnswer,
-    AskRequest,
-    HistoryPart,
-    JobHead,
-    Report,
-    RunTrials,
-)
+from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, JobHead, RunTrials
 from airflow_provider_zeus.store.sql.store import Store
 
 JOB = ZeusJob(

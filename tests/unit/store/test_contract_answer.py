@@ -11,9 +11,10 @@ from functools import reduce
 
 import pytest
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, ProfileSample, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.store.base import AskAnswer, Report
+from airflow_provider_zeus.store.base import AskAnswer
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run, seen
 

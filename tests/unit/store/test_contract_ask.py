@@ -10,10 +10,10 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import Observation, Origin, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run

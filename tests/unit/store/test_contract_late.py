@@ -10,10 +10,10 @@ from functools import reduce
 import pytest
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.store import rules
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run, seen

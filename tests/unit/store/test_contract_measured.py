@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Phase, ProfileSample, State
-from airflow_provider_zeus.store.base import AskAnswer, Report
+from airflow_provider_zeus.store.base import AskAnswer
 from airflow_provider_zeus.store.sql.measurements import MEASURED_KEPT_S
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import JOB, Clock, report, request, run, seen

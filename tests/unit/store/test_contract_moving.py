@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy.dialects import sqlite
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Origin, State, Trial
-from airflow_provider_zeus.store.base import HistoryPart, Report, RunTrials
+from airflow_provider_zeus.store.base import HistoryPart, RunTrials
 from airflow_provider_zeus.store.sql import history
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
 from airflow_provider_zeus.store.variables.store import VariableStore

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import State
-from airflow_provider_zeus.store.base import DaySum, Report
+from airflow_provider_zeus.store.base import DaySum
 from airflow_provider_zeus.store.sql import outside_sums
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import Clock, outside, run, seen

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, State, TrialKey
 from airflow_provider_zeus.signals.prices import Prices
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import Clock, only, report, request, run, seen

@@ -10,9 +10,9 @@ from functools import reduce
 import pytest
 
 from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, seen

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, State, TrialKey
 from airflow_provider_zeus.model.wire import decode, encode
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import JOB, began_alone, only, report, request, run, seen
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_zeus.model.size_bounds import MAX_POINTS, thinned
+from airflow_provider_zeus.model.partial_sums import Report, thinned
+from airflow_provider_zeus.model.size_bounds import MAX_POINTS
 from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.measurements import MOST_DEVICES
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.training.protocol.events import ResultLine, folded

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.size_bounds import thinned
+from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.trial import (
     Decision,
     Observation,

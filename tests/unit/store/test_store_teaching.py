@@ -7,10 +7,10 @@ from functools import reduce
 
 import pytest
 
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Phase, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.optimizer.policy import Belief
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, report, request

@@ -12,11 +12,12 @@ import pytest
 
 from airflow_provider_zeus.errors import DamagedLogError, StoreError
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.store import service
-from airflow_provider_zeus.store.base import JobHead, JobProfile, Report
+from airflow_provider_zeus.store.base import JobHead, JobProfile
 from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables import tables
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_zeus.model.job_checks import Start
+from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import (
     Decision,
     Lineage,
@@ -25,7 +26,6 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.trial_fields import flat
 from airflow_provider_zeus.model.wire import decode, encode
-from airflow_provider_zeus.store.base import Report
 from airflow_provider_zeus.store.pending import PendingResult
 from airflow_provider_zeus.store.rows import (
     from_row,
@@ -240,7 +240,7 @@ def test_every_text_of_an_earlier_version_is_read() -> None:
     assert trial_from_dict(json.loads(texts["open trial"])) == SMALL
     assert decode(Report, json.loads(texts["report"])) == REPORT
     assert PendingResult.from_json(texts["pending result"]) == PENDING
-    assert Beat.from_json(texts["beat"]) == BEAT
+    assert Beat.read(texts["beat"]) == BEAT
     with tables.empty_tables(write=True) as log:
         rows = tables.load(log, "d.train", LogDocument.from_json(texts["log"]))
         assert list(trials.log(log, "d.train")) == [FULL, SMALL]

@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State, summed
+from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.trial import PowerPoint, ProfileSample, State
 from airflow_provider_zeus.training.heartbeat import Heartbeat
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.run import ZeusRun

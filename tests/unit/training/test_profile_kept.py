@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.trial import DATA_WAIT, ProfileSample, since_mark, summed
+from airflow_provider_zeus.model.partial_sums import since_mark, summed
+from airflow_provider_zeus.model.trial import DATA_WAIT, ProfileSample
 from airflow_provider_zeus.power.device import Clocks, NoneDevice
 from airflow_provider_zeus.power.meter import Reading
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu

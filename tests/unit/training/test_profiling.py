@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_zeus.model.cost import Weights
-from airflow_provider_zeus.model.trial import Observation, ProfileSample, summed
+from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.trial import Observation, ProfileSample
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.power.simulated.state_file import COUNTER_MJ, ENERGY_J

@@ -292,8 +292,8 @@ class TestAgreement:
         together.train(reach(3))
         assert [line.kind for line in together.written[0]] == ["start", "attempt", "end", "final"]
         assert together.runs[1].device.info.energy_source is None
-        assert together.runs[1].progress.limits is None
-        assert together.runs[0].progress.limits is not None
+        assert together.runs[1].progress.limits.found_w is None
+        assert together.runs[0].progress.limits.found_w is not None
         assert together.kit.gpu.limit_w() == 250.0
 
     def test_the_loop_alone(self, together: Together, kit: Kit) -> None:
@@ -375,7 +375,7 @@ class TestSums:
         self, together: Together, caplog: pytest.LogCaptureFixture
     ) -> None:
         together.train(reach(2), local_size=1)
-        assert [run.progress.limits for run in together.runs.values()] == [None, None]
+        assert [run.progress.limits.found_w for run in together.runs.values()] == [None, None]
         assert "on 2 hosts" in caplog.text
         seen = together.last()
         assert (seen.device_count, seen.max_power_w, seen.excess_j) == (2, 500.0, 0.0)

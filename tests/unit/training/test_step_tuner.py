@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import summed
 from airflow_provider_zeus.model.trial import (
     UNCAPPED,
     Observation,
     Phase,
     PlannedAttempt,
     ProfileSample,
-    summed,
 )
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock, held_here
 from airflow_provider_zeus.power.nvml import library

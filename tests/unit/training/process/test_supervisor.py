@@ -66,10 +66,12 @@ def test_a_child_and_a_daemon_outlive_neither_end_of_file_nor_sigterm(
 
 
 def test_what_is_written_to_it_is_no_end(started: list[Process], tmp_path: Path) -> None:
-    process = start(started, tmp_path, ["sleep", "0.3"])
+    command = "until [ -e written ]; do sleep 0.01; done; sleep 0.3"
+    process = start(started, tmp_path, ["bash", "-c", command])
     assert process.stdin is not None
     process.stdin.write(b"hello\n")
     process.stdin.flush()
+    (tmp_path / "written").touch()
     assert process.wait(60) == 0
 
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from airflow_provider_zeus.model.trial import summed
+from airflow_provider_zeus.model.partial_sums import summed
 from airflow_provider_zeus.training.profiling.profiler import MissedSaving
 from airflow_provider_zeus.training.profiling.search import by_limit
 from tests.unit.training.profiling.test_search import (

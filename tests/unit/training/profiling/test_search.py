@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_zeus.model.cost import Weights, best_limit
-from airflow_provider_zeus.model.trial import ProfileSample, since_mark, summed
+from airflow_provider_zeus.model.partial_sums import since_mark, summed
+from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.training.profiling.search import (
     MOST,
     NextLimit,
