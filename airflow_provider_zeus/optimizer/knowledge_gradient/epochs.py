@@ -197,12 +197,12 @@ class EpochsModel:
         # a size that runs for the first time may be better or worse by itself
         ran_before = any(run.batch_size in folded.reached for run in item.runs)
         # what the first slice alone has shown may be an accident
-        second = folded.slices - folded.missed == 1
-        if (ran_before or second) and not self._of_start:
+        is_second = folded.slices - folded.missed == 1
+        if (ran_before or is_second) and not self._of_start:
             curve = folded.believed_state.curve
             begun = Stretch(i, curve, self._account(folded), folded.stretch.changes)
             stretches = (*stretches, begun)
-            hazard = P_FAIL if second else HAZARD
+            hazard = P_FAIL if is_second else HAZARD
             state = with_change(state, self._shape, folded.believed, i, hazard)
         out_of_reach = folded.out_of_reach
         reached = folded.reached

@@ -91,7 +91,7 @@ def with_change(state: State, shape: Vector, parent: int, i: int, hazard: float)
     changed = changed._replace(
         cov=changed.cov + doubt,
         log_weight=changed.log_weight + math.log(hazard),
-        since=np.full(len(changed.since), float(i)),
+        since=np.full_like(changed.since, i),
     )
     same = state._replace(log_weight=log_weight)
     return State(*(np.concatenate(parts) for parts in zip(same, changed, strict=True)))
