@@ -169,7 +169,8 @@ def upcoming(
     :param decided: of this log.
     """
     kept, *_ = decided.attempts
-    if kept.phase is not Phase.AUDIT:
+    # A bounded audit is a try as any other: another size is kept if it is given up.
+    if kept.phase is not Phase.AUDIT or kept.tried:
         kept = incumbent_or_last(decided.attempts)
     b = kept.batch_size
     weights = Weights.of(log.job, log.device)

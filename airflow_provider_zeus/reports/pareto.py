@@ -64,8 +64,6 @@ def pareto(
         if log.job.chooses_start:
             start = start_of(trial)
         hard = hardness.get(trial.recurrence, 1.0)
-        if observed.epochs and log.job.max_epochs:  # on no slice it trains longer than it may
-            hard = max(hard, observed.epochs / log.job.max_epochs)
         # Limits that only a profile has seen may be better than any that ran.
         unseen_w = [w for w in profiled.sums.get(b, ()) if (b, w) not in ran]
         others = [profiled.recosted(b, observed, w) for w in unseen_w]

@@ -101,7 +101,10 @@ class SliceEpochs(NamedTuple):
             sizes = [self.sizes[run.batch_size] for run in item.runs]
             if not sizes:
                 sizes = list(self.sizes.values())
-            factors[run_id] = math.exp((mean[column, sizes] - mean[-1, sizes]).mean())
+            factor = math.exp((mean[column, sizes] - mean[-1, sizes]).mean())
+            # on no slice it trains longer than it may
+            longest = max((run.epochs for run in item.runs), default=0.0)
+            factors[run_id] = max(factor, longest / self.max_epochs)
         return factors
 
     def ended(self, b: int) -> dict[RunId, float]:
@@ -138,7 +141,9 @@ def estimates(draws: Vector) -> list[Estimate]:
     low = ordered[round(0.05 * last)]
     high = ordered[round(0.95 * last)]
     value = np.where(low == high, low, draws.mean(0))
-    return [Estimate(*figures) for figures in np.stack((value, low, high), 1).tolist()]
+    # Rare misses that are dear put the mean beyond both quantiles: its sign alone is not sure.
+    ends = np.minimum(low, value), np.maximum(high, value)
+    return [Estimate(*figures) for figures in np.stack((value, *ends), 1).tolist()]
 
 
 def estimate(draws: Vector) -> Estimate:

@@ -98,8 +98,11 @@ def comes_next(upcoming: Upcoming) -> str:
     # A try that nothing follows is kept, as any other attempt.
     is_try = first.tried and bool(after)
     text = f"batch size {first.batch_size}"
+    purpose = ""
+    if first.phase is Phase.AUDIT:
+        purpose = ", to measure the default"
     if is_try:
-        text = f"tries {text}; if it is given up, {upcoming.batch_size}"
+        text = f"tries {text}{purpose}; if it is given up, {upcoming.batch_size}"
     text += _at_limit(upcoming.limit_w)
     takes = Took(upcoming.energy_j.value, upcoming.time_s.value).text
     if not takes:
@@ -108,8 +111,8 @@ def comes_next(upcoming: Upcoming) -> str:
         text += f", which takes about {takes}"
     else:
         text += f", about {takes}"
-    if first.phase is Phase.AUDIT:
-        text += ", to measure the default"
+    if not is_try:
+        text += purpose
     return text
 
 
@@ -353,10 +356,10 @@ def _next_run(upcoming: Upcoming, source: Source, factors: Factors, gpus: int) -
     first, *after = upcoming.attempts
     at_limit = _at_limit(upcoming.limit_w)
     about = f"batch size {upcoming.batch_size}{at_limit}"
-    if first.phase is Phase.AUDIT:
-        about += ", to measure the default"
-    elif after and first.tried:
+    if after and first.tried:
         about = f"{upcoming.batch_size}{at_limit}, if {first.batch_size} is given up"
+    elif first.phase is Phase.AUDIT:
+        about += ", to measure the default"
     took = Took(upcoming.energy_j.value, upcoming.time_s.value)
     tiles = spent_tiles(took, upcoming.time_s.times(gpus).value, source, factors)
     for shown in tiles:

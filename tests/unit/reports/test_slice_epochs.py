@@ -207,6 +207,14 @@ def test_the_newest_slice_and_estimates_by_hand() -> None:
     assert (exact.value, exact.low, exact.high) == (7.0, 7.0, 7.0)
 
 
+def test_a_rare_miss_that_is_dear_makes_no_saving_sure() -> None:
+    """Its mean was 15 on a slice, and the interval 9 to 11: a run of 12 had "saved 20 %"."""
+    draws = np.array([[9.0 + n / 50.0] for n in range(96)] + [[140.0]] * 4)
+    (one,) = estimates(draws)
+    assert one.value == pytest.approx(15.2, abs=0.1)
+    assert one.plus(-12.0).verdict == "undecided"
+
+
 @REPRODUCIBLE
 @given(jobs_and_logs(), st.randoms(use_true_random=False))
 def test_every_log_has_draws_within_bounds_in_any_order(
@@ -318,3 +326,11 @@ def test_how_hard_each_slice_was() -> None:
     )
     found = list(fitted(world).hardness().values())
     assert np.corrcoef(np.log(found), np.log(hard))[0, 1] > 0.9
+
+
+def test_no_slice_is_so_easy_that_a_run_on_a_typical_one_takes_more_epochs_than_it_may() -> None:
+    """A run of 38 of 40 epochs stood in the chart of beliefs as one of 57 on a typical slice."""
+    easy = [(64, 30.0, State.CONVERGED), (32, 9.0, State.CONVERGED)] * 4
+    found = fitted(world_of(*easy, *[(32, 38.0, State.CONVERGED)] * 4)).hardness()
+    first, *_ = found.values()
+    assert 30.0 / first <= 40.0

@@ -221,6 +221,18 @@ def test_audits_stay_within_their_share_and_end_where_the_saving_is_known() -> N
     assert len(found[15]) > len(found[12])
 
 
+def test_the_default_runs_a_second_time_soon_and_never_dearly() -> None:
+    """One lucky or unlucky run of it would decide for ever; a bad one is given up."""
+    w = world({16: 60, 32: 10, 64: 9, 128: 40, 256: 90}, 16)
+    w.job = replace(w.job, audit=0.02)
+    w.runs(AUDIT_GAP)
+    first, second = (t for t in w.log if t.batch_size == 16)
+    assert (first.state, second.state) == (State.CONVERGED, State.GIVEN_UP)
+    assert second.planned.phase is Phase.AUDIT
+    assert w.log[-1].batch_size != 16, "the best known size kept the model"
+    assert (second.observation.epochs or 0.0) * w.epoch_cost(16) < 2.5 * 10 * w.epoch_cost(32)
+
+
 def test_a_default_that_has_not_run_since_the_data_changed_runs_once() -> None:
     """What it would need now is believed alone; by that belief the saving is sure, and perhaps wrong."""
     w = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)
