@@ -19,9 +19,7 @@ from airflow.sdk import DAG
 from airflow_provider_zeus.operators import asking, recurrence
 from airflow_provider_zeus.operators.mixins import ReportsCost
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
-from airflow_provider_zeus.training import metering
-from airflow_provider_zeus.training.profiling import measurement_windows
-from tests.system.death_training import AFTER_TELL, JOB, Held, Point, Watched, train
+from tests.system.death_training import AFTER_TELL, JOB, Held, Point, Watched, shorten, train
 from tests.system.kill_host import feed_on_demand
 
 HERE = Path(os.environ["ZEUS_TEST_DIR"])
@@ -36,8 +34,7 @@ def arrange(device_of: Callable[..., Any], report_cost: Callable[..., None]) -> 
         folder = HERE / job.job_id
         os.environ.update(FAKE_NVML_STATE=str(folder / "nvml.state"), ZEUS_CELL=str(folder))
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # of the fake library no GPU is hidden
-        measurement_windows.SETTLE_S = 0.02
-        metering.TICK_S = 0.02
+        shorten()
         hold = folder / "hold.json"
         held = (
             json.loads(hold.read_text())

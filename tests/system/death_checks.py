@@ -34,7 +34,7 @@ def the_log_is_whole(store: SqlStore, job_id: str, count: int) -> None:
     """
     trials = store.trials(job_id)
     with transaction(store._engine) as connection:
-        belief = belief_of(connection, job_id, JOB, oldest_open=None)
+        belief = belief_of(connection, job_id, prior(JOB), oldest_open=None)
     assert [t.number for t in trials] == list(range(1, count + 1))
     told = [t.told_seq for t in trials]
     assert None not in told, "each is closed"

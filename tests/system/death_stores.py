@@ -12,6 +12,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, Origin, State
 from airflow_provider_zeus.store.base import AskRequest
@@ -147,7 +148,7 @@ class OwnLog(PostgresLog):
         self._server = server(durable=True, max_connections=30)
         self._admin_url = self._server.__enter__()
         super().__init__(self._admin_url, "zeus_death", "template1")
-        _live(self.url)
+        live(self.url)
 
     def standing(self) -> AbstractContextManager[None]:
         """The server stands still, by SIGSTOP, and goes on at the end."""
@@ -178,34 +179,40 @@ def pasts(folder: Path, admin_url: str | None) -> Iterator[tuple[Path, str]]:
         connection.exec_driver_sql("PRAGMA page_size = 512")
         connection.exec_driver_sql("VACUUM")
     raw.dispose()
-    _live(f"sqlite:///{file}")
+    live(f"sqlite:///{file}")
     name = "zeus_past"
     if admin_url:
         admin = sa.create_engine(admin_url, isolation_level="AUTOCOMMIT")
         with admin.connect() as connection:
             connection.exec_driver_sql(f"CREATE DATABASE {name}")
         admin.dispose()
-        _live(sa.make_url(admin_url).set(database=name).render_as_string(hide_password=False))
+        live(sa.make_url(admin_url).set(database=name).render_as_string(hide_password=False))
     yield file, name
 
 
-def _live(url: str) -> None:
+def live(url: str, job: ZeusJob = JOB, about_j: float = 100.0) -> None:
+    """Write the past of a job with one batch size into a log."""
     store = SqlStore(url, create=True)
+    job_id = str(job.job_id)
     for n in range(1, PAST + 1):
         origin = Origin(
-            dag_id="death", run_id=f"past-{n}", task_id="train", try_number=1, run_type="scheduled"
+            dag_id=job_id, run_id=f"past-{n}", task_id="train", try_number=1, run_type="scheduled"
         )
         asked = store.ask(
-            AskRequest(job=JOB, job_id="death", ti_id=f"past-{n}", origin=origin, device=_GPU)
+            AskRequest(job=job, job_id=job_id, ti_id=f"past-{n}", origin=origin, device=_GPU)
         )
         seen = Observation(
             epochs=3.0,
             samples=960,
             samples_per_epoch=320.0,
-            energy_j=100.0 + n,
+            energy_j=about_j * (1 + n / 100),
             time_s=1.0,
             metric=0.9,
             start_id=f"s{n}",
+            device_model=_GPU.model,
+            device_count=_GPU.count,
+            max_power_w=_GPU.max_power_w,
+            energy_source=_GPU.energy_source,
         )
         store.tell(asked.trial.key, State.CONVERGED, Report(observation=seen))
     store.close()

@@ -8,6 +8,7 @@ a folder for its Variables and the signal handler of its task runner.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -27,11 +28,13 @@ from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.operators import asking, recurrence, result_reporter
 from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.train import ZeusTrainOperator
+from airflow_provider_zeus.power import meter
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest
 from airflow_provider_zeus.store.sql.store import SqlStore
 from airflow_provider_zeus.training import metering
 from airflow_provider_zeus.training.profiling import measurement_windows
 from airflow_provider_zeus.training.protocol.events import ResultLine
+from tests.system.killing import PATIENT_S
 
 POINTS = (
     "before ask commits",
@@ -78,13 +81,16 @@ class Point:
 
     def beaten(self) -> None:
         """Wait for a heartbeat that tells of some energy."""
-        until_s = time.monotonic() + 5
-        while (
-            '"taken", "kind": "beat"' not in (text := self._lines())
-            or '"energy_j": null' in text.splitlines()[-1]
-        ):
-            assert time.monotonic() < until_s, text
+        until_s = time.monotonic() + PATIENT_S
+        while not self._energy_taken_j():
+            assert time.monotonic() < until_s, self._lines()
             time.sleep(0.01)
+
+    def _energy_taken_j(self) -> float:
+        """What the newest heartbeat that was taken tells; 0 before that."""
+        lines = [json.loads(line) for line in self._lines().splitlines()]
+        beats = [line for line in lines if (line["what"], line["kind"]) == ("taken", "beat")]
+        return (beats[-1]["energy_j"] or 0.0) if beats else 0.0
 
     def _lines(self) -> str:
         return path.read_text() if (path := self.folder / "lines.jsonl").exists() else ""
@@ -135,10 +141,11 @@ class Held(SqlStore):
 
     point: Point
 
-    def __init__(self, url: str, point: Point, create: bool = True) -> None:
+    def __init__(self, url: str, point: Point, create: bool = True, **more: Any) -> None:
         self.point = point
         sqlite = url.startswith("sqlite")
-        super().__init__(url, create=sqlite and create, now=clock(point.folder) if sqlite else None)
+        now = clock(point.folder) if sqlite else None
+        super().__init__(url, create=sqlite and create, now=now, **more)
         if sqlite:
             sa.event.listen(self._engine, "begin", self._at_begin)
 
@@ -237,7 +244,7 @@ def train(run: Any, point: Point) -> int:
             run.step()
             time.sleep(0.001)
             live = run.progress.live
-            if live._sweep.active and run.device.limit_w() < found_w and live.snapshot.energy_j:
+            if live._sweep.active and run.device.seen_limit_w < found_w and live.snapshot.energy_j:
                 if point.name == PROFILING:
                     point.beaten()
                 point.here(PROFILING)
@@ -256,21 +263,31 @@ def train(run: Any, point: Point) -> int:
     return int(run.batch_size)
 
 
+def shorten() -> None:
+    """Let profiling and sums of this process fit into epochs of a few milliseconds.
+
+    A reading takes as long as in epochs of minutes, and must not be left out for that.
+    """
+    measurement_windows.SETTLE_S = 0.02
+    metering.TICK_S = 0.02
+    meter.MOST_SHARE = measurement_windows.MOST_SHARE = math.inf
+
+
 def recur(request: dict[str, Any]) -> None:
     """The whole recurrence; ``<cell>/value`` gets what the function returned."""
     from tests.system.kill_host import feed_on_demand
 
     feed_on_demand("task")
-    measurement_windows.SETTLE_S = 0.02
-    metering.TICK_S = 0.02
+    shorten()
     point = Point(request)
     folder = Path(request["cell"])
     if point.name == BEFORE_TELL:
         result_reporter.STOPPED_S = 5.0  # a busy host commits what is at its commit
-    asking.open_store = lambda conn_id, create=True, **_: Held(request["url"], point, create)
-    asking.AirflowVariables = recurrence.AirflowVariables = lambda: Folder(
-        Path(request["variables"])
-    )  # type: ignore[assignment,misc]
+    variables = Folder(Path(request["variables"]))
+    asking.open_store = lambda conn_id, create=True, **_: Held(
+        request["url"], point, create, read_setting=variables.get
+    )
+    asking.AirflowVariables = recurrence.AirflowVariables = lambda: variables  # type: ignore[assignment,misc]
     recurrence.ResultReporter = Watched  # type: ignore[misc]
     job = replace(JOB, **request.get("job", {}))
     operator = ZeusTrainOperator(

@@ -44,7 +44,7 @@ def train(run: Any) -> int:
                 time.sleep(0.001)
             if (
                 run.progress.live._sweep.active
-                and run.device.limit_w() < found_w
+                and run.device.seen_limit_w < found_w
                 and stage == "during profiling"
             ):
                 wait_here(run, workers)

@@ -14,19 +14,22 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import pytest
 
+from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from tests import fake_nvml
 from tests.system.death_cells import CUT, SERVER_KILLED, Cell, Outcome, Played, cells
 from tests.system.death_start import LEASE_S, Start
-from tests.system.death_stores import Log, OwnLog, PostgresLog, SqliteLog, pasts
+from tests.system.death_stores import PAST, Log, OwnLog, PostgresLog, SqliteLog, live, pasts
 from tests.system.death_table import NOT_HERE, note
-from tests.system.death_training import BEFORE_ASK, BETWEEN
-from tests.system.killing import Host, MemoryLimit
+from tests.system.death_training import BEFORE_ASK, BETWEEN, JOB
+from tests.system.killing import Host, MemoryLimit, within_s
 
 AT_ONCE = 4  # they mostly wait
 
@@ -265,45 +268,100 @@ def test_a_task_that_is_stopped_while_its_store_does_not_answer_ends_at_once(
         log.end()
 
 
-@pytest.mark.parametrize(
-    ("sizes", "third"), [([32], "32"), ([32, 64], "64")], ids=["the only size", "of two sizes"]
-)
-def test_a_size_at_which_two_runs_in_a_row_were_killed_is_left_where_there_is_another(
-    tmp_path: Path, sizes: list[int], third: str
-) -> None:
-    """As where it does not fit into the host's memory: the kernel's kill has no words."""
+class Nights:
+    """Runs of a job of its own, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.variables = made(folder / "variables")
+        self._host = Host(folder / "airflow")
+        self._past = pasts(folder, None)
+        self._log = SqliteLog(made(folder / "cell"), self._past.__enter__()[0])
+
+    def remember(self, job: ZeusJob, about_j: float) -> None:
+        """Let the log have what the job did before."""
+        live(self._log.url, job, about_j)
+
+    def kill(self, run_id: str, **job: Any) -> None:
+        """Start a run, and kill it between its epochs."""
+        start = self._start(run_id, 1, job, stage=BETWEEN)
+        start.there()
+        os.kill(start.pid, signal.SIGKILL)
+        start.ended()
+        start.limit_back()
+
+    def train(self, run_id: str, try_number: int = 1, **job: Any) -> None:
+        """Start a run, or the next try of one, which keeps a model."""
+        start = self._start(run_id, try_number, job)
+        start.ended(20)
+        assert start.value() is not None, start.said()
+
+    def wait_for_lease(self) -> None:
+        """Until each run that was killed reads as abandoned."""
+        until_s = time.monotonic() + within_s(LEASE_S + 0.5)
+        while "running" in [state for _, state in self.found()]:
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+
+    def found(self) -> list[tuple[int | None, str]]:
+        """Batch size and state of each attempt in the log."""
+        store = self._log.readers()
+        try:
+            return [(t.batch_size, t.state.value) for t in store.trials("nights")]
+        finally:
+            store.close()
+
+    def end(self) -> None:
+        """End the host."""
+        self._host.end()
+        self._past.__exit__(None, None, None)
+
+    def _start(self, run_id: str, try_number: int, job: dict[str, Any], stage: str = "") -> Start:
+        name = f"{run_id}-{try_number}"
+        return Start(
+            self._host,
+            self._folder / name,
+            self._log,
+            self.variables,
+            stage=stage,
+            ti_id=name,
+            run_id=run_id,
+            try_number=try_number,
+            job={"job_id": "nights", **job},
+        )
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Iterator[Nights]:
     if fake_nvml.compiler() is None:
         pytest.skip("no C compiler (cc, gcc, clang): the fake libnvidia-ml.so.1 cannot be built")
-    host = Host(tmp_path / "airflow")
-    past = pasts(tmp_path, None)
-    log = SqliteLog(made(tmp_path / "cell"), past.__enter__()[0])
-    job = {"job_id": "dies", "batch_sizes": sizes}
-    try:
-        for n in (1, 2):
-            asks = {"ti_id": f"dies-{n}", "run_id": f"dies-{n}", "job": job}
-            start = Start(
-                host, tmp_path / str(n), log, tmp_path / "variables", stage="between epochs", **asks
-            )
-            start.there()
-            os.kill(start.pid, signal.SIGKILL)
-            start.ended()
-            start.limit_back()
-            time.sleep(LEASE_S + 0.2)
-        last = Start(
-            host,
-            tmp_path / "3",
-            log,
-            tmp_path / "variables",
-            ti_id="dies-3",
-            run_id="dies-3",
-            job=job,
-        )
-        last.ended(20)
-        assert last.value() == third, last.said()
-        store = log.readers()
-        found = [(t.batch_size, t.state.value) for t in store.trials("dies")]
-        store.close()
-        assert found == [(32, "abandoned"), (32, "abandoned"), (int(third), "converged")]
-    finally:
-        host.end()
-        past.__exit__(None, None, None)
+    nights = Nights(tmp_path)
+    yield nights
+    nights.end()
+
+
+@pytest.mark.parametrize("sizes", [[32], [32, 64]], ids=["the only size", "of two sizes"])
+def test_a_default_at_which_two_runs_in_a_row_were_killed_trains_the_next_one(
+    nights: Nights, sizes: list[int]
+) -> None:
+    """Nothing of these runs shows that another size would have lived."""
+    for run_id in ("first", "second"):
+        nights.kill(run_id, batch_sizes=sizes)
+        nights.wait_for_lease()
+    nights.train("third", batch_sizes=sizes)
+    assert nights.found() == [(32, "abandoned"), (32, "abandoned"), (32, "converged")]
+
+
+def test_a_size_at_which_two_runs_were_killed_is_left_after_their_retries_kept_a_model(
+    nights: Nights,
+) -> None:
+    """As if it does not fit into the host's memory: the kernel's kill has no words."""
+    before = replace(JOB, job_id="nights", batch_sizes=[64], default_batch_size=64)
+    nights.remember(before, about_j=1.0)  # a training here takes over 10 J
+    (nights.variables / "zeus-settings:nights").write_text('{"pause_exploration": true}')
+    for run_id in ("first", "second"):
+        nights.kill(run_id, batch_sizes=[32, 64])
+        nights.train(run_id, try_number=2, batch_sizes=[32, 64])
+    nights.train("third", batch_sizes=[32, 64])
+    killed = [(64, "abandoned"), (32, "converged")]
+    assert nights.found()[PAST:] == [*killed, *killed, (32, "converged")]
