@@ -24,7 +24,7 @@ from airflow_provider_zeus.model.trial import Phase, Trial
 from airflow_provider_zeus.operators import outside
 from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.plugin import ZeusPlugin
-from airflow_provider_zeus.power import task_meter
+from airflow_provider_zeus.power import cpu, task_meter
 from airflow_provider_zeus.power.cpu import cpu_seconds
 from airflow_provider_zeus.store.open import state_dir
 from airflow_provider_zeus.store.pending import kept_files
@@ -71,7 +71,11 @@ def busy(seconds: float) -> None:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
-    """Of each measurement the task, and the processor time from its beginning to its end [s]."""
+    """Of each measurement the task, and the processor time from its beginning to its end [s].
+
+    A process that another test left counts for nothing: with its end its time would be taken away.
+    """
+    monkeypatch.setattr(cpu, "_children", lambda _: [])
     begin, end = outside.OutsideMeasurement.__init__, outside.OutsideMeasurement.end
     begun: list[tuple[str, float]] = []
     taken: list[tuple[str, float]] = []
