@@ -15,8 +15,6 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """The items by their key, in order; unlike ``groupby``, equal keys need not be neighbours."""
     groups: dict[K, list[T]] = {}
     for item in items:
-        # Unlike groupby(), which needs its items sorted: the first one of a key says where it
-        # stands.
         groups.setdefault(key(item), []).append(item)
     return groups
 

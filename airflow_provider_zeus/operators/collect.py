@@ -11,10 +11,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.partial_sums import joined
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated
 from airflow_provider_zeus.model.trial import LOST, NO_RESULT, PLAIN, State
@@ -194,13 +196,11 @@ def open_attempts(start: Sequence[ResultLine]) -> list[ResultLine]:
     """Return the newest line of each attempt that began and did not end, with the newest sums of
     that attempt.
     """
-    lines_of: dict[int | None, list[ResultLine]] = {}
     ended = {line.attempt for line in start if line.kind == "end"}
-    for line in start:
-        if line.kind in ("attempt", "beat") and line.attempt not in ended:
-            lines_of.setdefault(line.attempt, []).append(line)
+    running = [line for line in start if line.kind in ("attempt", "beat")]
+    lines_of = grouped(running, attrgetter("attempt"))
     # a later heartbeat has newer sums, but only its own samples and points
-    return [joined(lines) for lines in lines_of.values()]
+    return [joined(lines) for attempt, lines in lines_of.items() if attempt not in ended]
 
 
 def report_all(
