@@ -444,8 +444,10 @@ def test_a_trial_that_a_new_log_does_not_hold_is_written_there(tmp_path: Path) -
     first = two_attempts(store)
     reporter = reporter_of(store, DictPort(), first, tmp_path)
     reporter(beat("s", 1, energy_j=5.0))
+    settled(reporter)
     path.unlink()
     reporter(beat("s", 1, energy_j=6.0))  # is stored nowhere
+    settled(reporter)
     SqlStore(url, create=True)
     reporter(beat("s", 1, energy_j=7.0))
     reporter(end(1, State.GIVEN_UP, energy_j=8.0))
