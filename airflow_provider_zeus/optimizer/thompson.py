@@ -32,17 +32,15 @@ from airflow_provider_zeus.units import counted
 ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
 
 
-def recommend(situation: Situation, seed: int) -> tuple[PlannedAttempt, ...]:
-    """The attempts of the next recurrence: one, or a bounded one and the incumbent after it.
-
-    :param seed: of the draws.
-    """
+def recommend(situation: Situation) -> tuple[PlannedAttempt, ...]:
+    """The attempts of the next recurrence: one, or a bounded one and the incumbent after it."""
     belief = situation.belief
     context = _Context.of(situation)
-    if situation.obstacle is not None:
-        first = context.alone(situation.obstacle)
+    obstacle = situation.obstacle
+    if obstacle is not None:
+        first = context.alone(obstacle)
     else:
-        first = _explored(context) or _sampled(context, seed)
+        first = _explored(context) or _sampled(context, situation.seed)
     if first.batch_size != context.incumbent and belief.newest[1]:
         first = context.alone(Why.DIED.of())  # so that a retry ends with a model
     if first.batch_size == context.incumbent:

@@ -13,16 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
-    Decision,
     Observation,
     Origin,
     PlannedAttempt,
     State,
     Trial,
-    TrialKey,
     fitting,
 )
 from airflow_provider_zeus.store.base import AskRequest
@@ -137,35 +134,6 @@ def redelivered(own: Iterable[Trial], job_id: str) -> Trial | None:
     whole = [trial for trial in running if trial.planned in trial.decision.in_order]
     of_job = [trial for trial in whole if trial.job_id == job_id]
     return max(of_job, key=lambda trial: trial.key.attempt, default=None)
-
-
-def opened(
-    request: AskRequest,
-    job: ZeusJob,
-    decision: Decision,
-    *,
-    key: TrialKey,
-    number: int,
-    seq: int,
-    now: float,
-) -> Trial:
-    """The new row: running, with the first attempt of its decision. ``job`` has the live settings
-    applied.
-    """
-    return Trial(
-        job_id=request.job_id,
-        number=number,
-        key=key,
-        origin=request.origin,
-        spec=job.to_dict(),
-        decision=decision,
-        planned=decision.attempts[0],
-        state=State.RUNNING,
-        asked_after_seq=seq,
-        opened_at=now,
-        lease_until=now + request.lease_s,
-        lease_s=request.lease_s,
-    )
 
 
 def following(previous: Trial, batch_size: int | None = None) -> PlannedAttempt:

@@ -26,6 +26,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.base import (
     AskAnswer,
@@ -128,31 +129,23 @@ def ask(
     if again:
         trial = _redeliver(log, again, request.lease_s)
     else:
-        number = log.newest + 1
-        # From job and number alone, so that the decision can be replayed from the log.
-        seed = decision_seed(request.job_id, number)
-        lineage = _lineage(log, request.origin, job, earlier)
-        decision = choose(
-            job,
-            belief,
-            profiles=profile,
+        situation = Situation(
+            job=job,
+            belief=belief,
             device=device,
+            profiles=profile,
             running=running,
-            seed=seed,
+            # From job and number alone, so that the decision can be replayed from the log.
+            seed=decision_seed(request.job_id, log.newest + 1),
             settings=settings,
             run_type=request.origin.run_type,
             runs_left=request.runs_left,
             finish_by_s=request.finish_by_s,
             now_s=log.now,
-            lineage=lineage,
+            lineage=_lineage(log, request.origin, job, earlier),
             recurrence=request.origin.recurrence(request.ti_id),
         )
-        key = trials.next_key(log.connection, request.ti_id)
-        decision = replace(decision, settings=read_now)
-        trial = rules.opened(
-            request, job, decision, key=key, number=number, seq=log.seq, now=log.now
-        )
-        trial = log.add(replace(trial, lineage=lineage))
+        trial = log.add(_opened(log, request, situation, read_now))
     indexes = trials.map_indexes(log.connection, log.job_id, request.origin)
     return AskAnswer(
         trial=trial,
@@ -163,6 +156,31 @@ def ask(
         redelivered=again is not None,
         after_killed=trials.state_before(log.connection, trial) == State.ABANDONED.value,
         shared_with=sorted(indexes - {request.origin.map_index}),
+    )
+
+
+def _opened(
+    log: JobLog, request: AskRequest, situation: Situation, settings: Mapping[str, Any] | None
+) -> Trial:
+    """Choose, and return the new row: running, with the first attempt of its decision.
+
+    :param settings: live settings that were read for this decision; None: they are older.
+    """
+    decision = replace(choose(situation), settings=settings)
+    return Trial(
+        job_id=request.job_id,
+        number=log.newest + 1,
+        key=trials.next_key(log.connection, request.ti_id),
+        origin=request.origin,
+        spec=situation.job.to_dict(),
+        decision=decision,
+        planned=decision.attempts[0],
+        state=State.RUNNING,
+        asked_after_seq=log.seq,
+        opened_at=log.now,
+        lease_until=log.now + request.lease_s,
+        lease_s=request.lease_s,
+        lineage=situation.lineage or Lineage(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -95,19 +95,27 @@ def test_what_does_not_pass_is_an_error_at_once(strict: bool) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed(
-    store: SqlStore, again: bool
+    store: SqlStore, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
+    opening = threading.Event()
     answers = threading.Event()
     if again:
         store.ask(request(1))  # as by a try of the question whose answer was lost
 
     def opened() -> Store:
+        opening.set()
         answers.wait()
         return store
 
-    with pytest.raises(StoreError, match="has not answered for 1 s") as caught:
-        answered(request(1), opened, over, 1.0)  # time enough for its thread to begin
+    def time_is_up(call: Callable[[], Any], most_s: float) -> Any:
+        threading.Thread(target=call, daemon=True).start()
+        assert opening.wait(60)
+        raise TimeoutError
+
+    monkeypatch.setattr(asking, "bounded", time_is_up)
+    with pytest.raises(StoreError, match="has not answered for 20 s") as caught:
+        answered(request(1), opened, over)
     assert caught.value.unsure, "it may have opened the trial"
     assert not over.is_set(), "so no row may be written in its place"
     answers.set()

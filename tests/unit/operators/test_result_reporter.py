@@ -91,6 +91,7 @@ def test_each_attempt_gets_its_row_and_its_result(store: SqlStore, tmp_path: Pat
     assert store.trials(JOB_ID)[-1].observation.energy_j == 5.0
     reporter(end(1, State.GIVEN_UP))
     reporter(ResultLine(kind="attempt", start_id="s", attempt=2, batch_size=32))
+    settled(reporter)
     assert [t.state for t in store.trials(JOB_ID)[1:]] == [State.GIVEN_UP, State.RUNNING]
     reporter(end(2, State.CONVERGED))
     reporter(ResultLine(kind="final", start_id="s", attempt=2))
@@ -444,8 +445,10 @@ def test_a_trial_that_a_new_log_does_not_hold_is_written_there(tmp_path: Path) -
     first = two_attempts(store)
     reporter = reporter_of(store, DictPort(), first, tmp_path)
     reporter(beat("s", 1, energy_j=5.0))
+    settled(reporter)
     path.unlink()
     reporter(beat("s", 1, energy_j=6.0))  # is stored nowhere
+    settled(reporter)
     SqlStore(url, create=True)
     reporter(beat("s", 1, energy_j=7.0))
     reporter(end(1, State.GIVEN_UP, energy_j=8.0))

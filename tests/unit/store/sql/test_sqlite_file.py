@@ -13,6 +13,7 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.store.sql import migrate
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import execute
 from tests.unit.store.store_kit import Clock, report, request, run
@@ -113,6 +114,31 @@ def test_a_log_that_was_deleted_is_made_by_the_next_run(
     assert numbers(path) == [1]
 
 
+def test_a_new_log_is_made_although_a_task_writes_to_the_empty_file(
+    path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.touch()
+    journal = migrate.journal_of(path)
+    waits: list[float] = []
+    with closing(sqlite3.connect(path, isolation_level=None)) as task:
+
+        def journal_of(_: Path) -> str:
+            if not waits:
+                task.execute("BEGIN IMMEDIATE")
+            return journal
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            task.execute("COMMIT")
+
+        monkeypatch.setattr(migrate, "journal_of", journal_of)
+        monkeypatch.setattr(migrate.time, "sleep", sleep)
+        store = SqlStore(sqlite_url, create=True)
+    assert len(waits) == 1, "SQLite itself does not wait"
+    assert store.ask(request(1)).trial.number == 1
+    assert execute(sqlite_url, "PRAGMA journal_mode") == [("wal",)]
+
+
 def test_a_log_that_was_moved_away_and_back_is_the_same(store: SqlStore, path: Path) -> None:
     key = store.ask(request(1)).trial.key
     away = path.with_name("away.db")
@@ -126,6 +152,7 @@ def test_a_log_that_was_moved_away_and_back_is_the_same(store: SqlStore, path: P
 
 SERVER = """
 import sys
+from airflow_provider_zeus.store.sql import migrate
 from airflow_provider_zeus.store.sql.store import SqlStore
 print(len(SqlStore(sys.argv[1], keeps_file_open=False).trials("d.train")))
 """
