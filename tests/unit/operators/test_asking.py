@@ -246,3 +246,14 @@ def test_the_log_of_a_task_tells_nothing_of_another_dags_runs(
     log_remarks(asking.newest_trials(lambda: store, newest[-1]), newest[-1])
     assert "a task of another DAG has others" in caplog.text
     assert not any(text in caplog.text for text in ("secret", "loss"))
+
+
+def test_a_control_character_of_the_run_log_does_not_reach_a_tasks_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    newest = [trial(1, "r1", device_model="V100\x1b[2J"), trial(2, "r2", device_model="A100")]
+    caplog.set_level("INFO")
+    store = cast(Store, SimpleNamespace(trials=lambda job_id, last: newest))
+    log_remarks(asking.newest_trials(lambda: store, newest[-1]), newest[-1])
+    assert "A100" in caplog.text
+    assert "\x1b" not in caplog.text

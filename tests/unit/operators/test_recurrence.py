@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -167,6 +168,20 @@ def test_the_schedule_says_how_many_runs_are_left_where_the_job_does_not() -> No
     known = context(task=task, dag=dag, data_interval_end=start + 2 * day)
     assert ask_request(JOB, known, None, lease_s=90).runs_left == 7
     assert ask_request(replace(JOB, expected_runs=20), known, None, lease_s=90).runs_left is None
+
+
+def test_the_time_that_asking_took_is_gone_from_the_execution_timeout(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    task = SimpleNamespace(max_active_tis_per_dag=None, execution_timeout=timedelta(hours=1))
+    begun_s = time.monotonic()
+    recurrence = Recurrence.open(JOB, context(task=task), conn_id="zeus_default")
+    took_s = time.monotonic() - begun_s
+    left_s = recurrence.plan.time_left_s
+    recurrence.close_device()
+    assert left_s is not None
+    assert 3600 - took_s <= left_s < 3600
 
 
 def test_map_indexes_that_share_a_job_are_told_once_how_to_part(
