@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from airflow_provider_zeus.operators.trial import ZeusTrial
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.open import open_store
 from tests.integration.jobs import job, log_of, loop, zeus_dag
+from tests.ports import kept_port
 
 MAIL = {
     "to": "ml@example.com",
@@ -78,17 +78,15 @@ def _patient_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def inbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     found = Inbox()
-    receiver = Controller(found, hostname="127.0.0.1", port=port, ready_timeout=60)
-    receiver.start()
-    plain = {"disable_ssl": True, "disable_tls": True}
-    conn = {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": plain}
-    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(conn))
-    yield found
-    receiver.stop()
+    with kept_port() as port:
+        receiver = Controller(found, hostname="127.0.0.1", port=port, ready_timeout=60)
+        receiver.start()
+        plain = {"disable_ssl": True, "disable_tls": True}
+        conn = {"conn_type": "smtp", "host": "127.0.0.1", "port": port, "extra": plain}
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(conn))
+        yield found
+        receiver.stop()
 
 
 class Hook:
