@@ -27,10 +27,9 @@ from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-log = guarded_log(__name__)
-
-
 NO_NEWS = Report(observation=Observation())
+
+log = guarded_log(__name__)
 
 
 class ResultWriter:
