@@ -688,6 +688,11 @@ class Trial:
         return others[-1]
 
 
+def timed(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials whose time is known."""
+    return [trial for trial in trials if trial.observation.time_s is not None]
+
+
 def newest_device(trials: Sequence[Trial]) -> Where | None:
     """The device that the newest of these trials named; None if none did. ``trials``: by number."""
     for trial in reversed(trials):
