@@ -209,7 +209,7 @@ def _why_not_compared(trial: Trial, job: ZeusJob) -> str | None:
         return _NO_DATA
     if trial.observation.bypassed is not None:
         return _BYPASSED
-    if trial.spec["job_version"] != job.job_version:
+    if trial.job_version != job.job_version:
         return _OTHER_VERSION
     return None
 
