@@ -15,11 +15,11 @@ from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.plugin.api import reading
-from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
+from airflow_provider_zeus.store.live_settings import CHANGED
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.sql.store import Store
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, variable_key
 from airflow_provider_zeus.units import SHORT_TASKS
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute

@@ -16,11 +16,13 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.learning_rate import EarlierRate
 from airflow_provider_zeus.model.partial_sums import Report
-from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.model.trial import Observation, Phase, State
 from airflow_provider_zeus.operators import asking
 from airflow_provider_zeus.operators.asking import answered, log_remarks
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.store.base import AskAnswer
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
+from airflow_provider_zeus.switch import OFF
 from tests.unit.plugin.kit import trial
 from tests.unit.store.store_kit import JOB, DictPort, request
 
@@ -158,15 +160,52 @@ def test_an_error_of_any_kind_fails_a_strict_job_alone(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(asking, "open_store", fails)
-    question = replace(request(1), job=replace(JOB, strict=strict))
-    ask = partial(asking.ask, question, "zeus_default", ZeusConfig.read(), overlap_possible=True)
+    answers: list[AskAnswer] = []
+    ask = partial(
+        asking.ask,
+        replace(request(1), job=replace(JOB, strict=strict)),
+        "zeus_default",
+        ZeusConfig.read(),
+        overlap_possible=True,
+        watch=lambda answer, reopen: answers.append(answer),
+    )
     if strict:
         with pytest.raises(PermissionError):
             ask()
+        assert answers == []
     else:
         asked = ask()
         assert asked.store is None
         assert asked.answer.trial.batch_size == JOB.default_batch_size
+        assert answers == [asked.answer]
+
+
+def test_the_users_of_a_strict_job_hear_that_it_has_no_store(
+    monkeypatch: pytest.MonkeyPatch, airflow_home: Path
+) -> None:
+    def fails(*_: Any, **__: Any) -> Store:
+        raise StoreError("It is away.")
+
+    monkeypatch.setattr(asking, "open_store", fails)
+    answers: list[AskAnswer] = []
+    with pytest.raises(StoreError, match="It is away"):
+        asking.ask(
+            replace(request(1), job=replace(JOB, strict=True)),
+            "zeus_default",
+            ZeusConfig.read(),
+            overlap_possible=True,
+            watch=lambda answer, reopen: answers.append(answer),
+        )
+    assert [answer.trial.planned.phase for answer in answers] == [Phase.FALLBACK]
+
+
+def test_no_one_is_told_of_a_run_that_is_switched_off(airflow_home: Path) -> None:
+    def watch(*_: Any) -> None:
+        raise AssertionError("it is switched off")
+
+    config = replace(ZeusConfig.read(), enabled=OFF)
+    asked = asking.ask(request(1), "zeus_default", config, overlap_possible=True, watch=watch)
+    assert asked.store is not None
 
 
 def test_the_answer_has_the_rate_of_the_run_before_and_logs_no_remark_of_it(
@@ -179,7 +218,13 @@ def test_the_answer_has_the_rate_of_the_run_before_and_logs_no_remark_of_it(
     rates = []
     for number in range(1, 5):
         question = request(number)
-        asked = asking.ask(question, "zeus_default", ZeusConfig.read(), overlap_possible=True)
+        asked = asking.ask(
+            question,
+            "zeus_default",
+            ZeusConfig.read(),
+            overlap_possible=True,
+            watch=lambda answer, reopen: None,
+        )
         answer = asked.answer
         rates.append(answer.earlier_rate)
         observation = Observation(epochs=5.0, metric=0.9, learning_rate=0.1)

@@ -24,6 +24,7 @@ from airflow_provider_zeus.power import device
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.open import open_store
+from tests.handles import handle_of
 
 JOB = ZeusJob(
     batch_sizes=[16, 32],
@@ -79,7 +80,7 @@ def test_a_failing_xcom_fails_no_training(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert recurrence.run().train(loop) == "kept"
+    assert handle_of(recurrence).train(loop) == "kept"
     report(recurrence)
     assert "XCom zeus_decision" in caplog.text
     assert "XCom zeus_cost" in caplog.text
@@ -94,7 +95,7 @@ def test_nothing_that_comes_after_the_training_raises(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert recurrence.run().train(loop) == "kept"
+    assert handle_of(recurrence).train(loop) == "kept"
 
     def lost(*_: object) -> None:
         raise RuntimeError("GPU is lost")
@@ -105,7 +106,7 @@ def test_nothing_that_comes_after_the_training_raises(
     report(recurrence)
 
 
-@pytest.mark.parametrize("fails", ["ask_request", "ask_watched", "say_asked", "_check_limits"])
+@pytest.mark.parametrize("fails", ["ask_request", "ask", "say_asked", "_check_limits"])
 def test_a_device_that_was_opened_is_closed_whatever_fails_before_the_training(
     airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
 ) -> None:
@@ -258,7 +259,7 @@ def test_that_nothing_measures_energy_is_told_at_length_when_it_is_new(
         ti = type("Task", (NoXCom,), names)()
         recurrence = Recurrence.open(JOB, context(ti=ti), conn_id="zeus_default")
         if trains:
-            recurrence.run().train(loop)
+            handle_of(recurrence).train(loop)
         recurrence.close_device()
         said = [record.getMessage() for record in caplog.records]
         return [each for each in said if "on time alone" in each]
