@@ -21,6 +21,11 @@ class GuardedLogger(logging.Logger):
             return  # there is no place left where it could be said
 
 
+def level(*, again: bool) -> int:
+    """The level of a failure that is tried again: a warning, once while it lasts."""
+    return logging.DEBUG if again else logging.WARNING
+
+
 def guarded_log(name: str) -> logging.Logger:
     """The logger of a module of ours.
 

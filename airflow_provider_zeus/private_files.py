@@ -16,7 +16,8 @@ import errno
 import grp
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,19 @@ def new_folder(path: str | os.PathLike[str], group: str = "") -> None:
         gid = parent.st_gid
     if gid is None:
         return
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with closing(os.open(path, flags)) as descriptor:
         if os.fstat(descriptor).st_uid != os.geteuid():  # a member of the group has replaced it
             raise PermissionError(errno.EPERM, "was replaced while it was created", str(path))
         os.fchown(descriptor, -1, gid)
         os.fchmod(descriptor, 0o2770)
+
+
+@contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close an open file or folder at the end."""
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 

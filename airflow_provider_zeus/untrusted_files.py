@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 
+from airflow_provider_zeus.private_files import closing
+
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -126,14 +128,10 @@ def opened_folder(path: str | os.PathLike[str]) -> Iterator[int]:
     parent, name = os.path.split(os.path.abspath(path))
     passed = getattr(os, "O_PATH", os.O_RDONLY)  # a parent folder need not be readable
     outer = os.open(parent, _FOLDER | passed)
-    try:
+    with closing(outer):
         descriptor = os.open(name or os.curdir, _FOLDER | os.O_RDONLY, dir_fd=outer)
-    finally:
-        os.close(outer)
-    try:
+    with closing(descriptor):
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def names_in(folder: int, ending: str, *, most_looked_at: int) -> list[str]:

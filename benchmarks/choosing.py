@@ -41,11 +41,11 @@ from benchmarks.simulation.traces import Pair
 OURS = POLICIES[0]
 DEFAULT = "default"
 NAMES = {
-    DEFAULT: "default size, full power",
-    FIXED_CAP: "default size, cap of 60 %",
-    PACKAGE: "zeus 0.16 as it is",
-    "zeus": "this package, `zeus`",
-    OURS: "**this package, default policy**",
+    DEFAULT: "default size",
+    FIXED_CAP: "cap of 60 %",
+    PACKAGE: "zeus 0.16",
+    "zeus": "`zeus`",
+    OURS: "**default policy**",
     HINDSIGHT: "best in hindsight",
 }
 TUNED_ON = ("a40", "v100")  # GPUs on whose pairs parts of the default policy were chosen
@@ -154,7 +154,7 @@ def losses(held: Held) -> list[str]:
     """Where the default policy surely costs more than another way that needs no knowledge of the
     future.
     """
-    lines = []
+    horizons: dict[str, list[str]] = {}
     for name, runs in HORIZONS.items():
         for chooser in (DEFAULT, FIXED_CAP, PACKAGE, "zeus"):
             ratios = {
@@ -167,7 +167,10 @@ def losses(held: Held) -> list[str]:
                 if ratio.low > 1
             ]
             if dearer:
-                lines.append(f"- {name}, than {NAMES[chooser]}: {', '.join(dearer)}")
+                than = f"than {NAMES[chooser]}: {', '.join(dearer)}"
+                horizons.setdefault(than, []).append(name)
+    # Late horizons often show the same: it is said once.
+    lines = [f"- {' and '.join(names)}, {than}" for than, names in horizons.items()]
     return lines or ["None."]
 
 
@@ -203,7 +206,7 @@ def series_lines(series: Mapping[str, Any]) -> list[str]:
             ratios = [[f["total_vs_default"], f["low"], f["high"]] for f in figures]
             rows.append(
                 [
-                    f"{name} from {ours['batch_size']}",
+                    f"{name}, {ours['batch_size']}",
                     kind.replace("_", "-"),
                     *(bold(change(ratio), ratio) for ratio in ratios[:-1]),
                     bold(change_interval(ratios[-1]), ratios[-1]),
@@ -213,8 +216,8 @@ def series_lines(series: Mapping[str, Any]) -> list[str]:
                 ]
             )
     head = [
-        "series",
-        "default",
+        "series, default",
+        "which is",
         *others,
         NAMES[OURS].replace("*", ""),
         "best size in hindsight",
@@ -235,10 +238,10 @@ def series_said(series: Mapping[str, Any]) -> str:
                 for key, way in ways.items()
                 if by[key][kind]["total_vs_default"] < ours["total_vs_default"]
             ]
-            cheaper += [f"{way} on {name} from {ours['batch_size']}" for way in better]
+            cheaper += [f"{way} on {name}, {ours['batch_size']}" for way in better]
     return (
         "Cheaper in the mean than the default policy:"
-        f" {', '.join(cheaper) or 'none of the other ways'}."
+        f" {'; '.join(cheaper) or 'none of the other ways'}."
     )
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import Decision, Phase, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks.command import SELECTION, chosen_traces, command, on_all_cores, option, took
 from benchmarks.report import table_of, write_report
 from benchmarks.simulation.driver import SLICE, replay
@@ -208,14 +209,13 @@ def _replayed(host: Host, who: str, recurrences: int, ends_s: float) -> Log:
         return log
     job = host.scenario.job(policy="zeus" if who == PAPER else "knowledge_gradient")
 
-    def choose_in_time(*args: Any, **kwargs: Any) -> Decision:
+    def choose_in_time(situation: Situation) -> Decision:
         host.now_s = 0.0
         profiles = (
             [s for samples in host.profiles.values() for s in samples] if who != PAPER else ()
         )
-        return choose(
-            *args, **kwargs, profiles=profiles, finish_by_s=ends_s if who == OURS else None
-        )
+        finish_by_s = ends_s if who == OURS else None
+        return choose(situation._replace(profiles=profiles, finish_by_s=finish_by_s))
 
     return replay(host.scenario, job, recurrences, host.seed, env=host, choose=choose_in_time)
 

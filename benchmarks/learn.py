@@ -34,6 +34,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.thompson import ROUNDS
 from benchmarks.command import command
 from benchmarks.cost.store_log import DEVICE, seen
@@ -112,7 +113,7 @@ def choose_us(job: ZeusJob, belief: Belief) -> float:
     """Median duration of ``choose`` on a belief that was folded and not asked yet,
     caches empty [us].
     """
-    choose(job, replace(belief), device=DEVICE)  # imports
+    choose(Situation(job, replace(belief), device=DEVICE))  # imports
     modules = [
         module
         for name, module in sys.modules.items()
@@ -130,7 +131,7 @@ def choose_us(job: ZeusJob, belief: Belief) -> float:
         for cache in caches:
             cache.cache_clear()
         start = time.perf_counter()
-        choose(job, fresh, device=DEVICE, seed=seed)
+        choose(Situation(job, fresh, device=DEVICE, seed=seed))
         spent.append(time.perf_counter() - start)
     return statistics.median(spent) * 1e6
 

@@ -41,6 +41,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks.command import command, on_all_cores, option
 from benchmarks.quality.dated_series import BATCH_SIZES, NAMES, ROWS_ALONE, Dated, dated
 from benchmarks.report import table, write_json
@@ -232,7 +233,8 @@ class Policy:
         """The next decision, and the model that it may start from."""
         lineage = Lineage() if self._left is None else Lineage.after(self._left, self._age)
         seed = decision_seed("starts", self._number + 1, self._seed)
-        return choose(self.job, self.belief, device=DEVICE, seed=seed, lineage=lineage), lineage
+        situation = Situation(self.job, self.belief, device=DEVICE, seed=seed, lineage=lineage)
+        return choose(situation), lineage
 
     def skip(self) -> None:
         """A slice trains nothing: the earlier model grows older."""

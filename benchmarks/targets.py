@@ -32,6 +32,7 @@ from typing import Any
 
 from airflow_provider_zeus.model.trial import Decision
 from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks.command import chosen_traces, command, option, took
 from benchmarks.quality import drifts, regimes, rules_off, troubles
 from benchmarks.quality.asked import SPEED, Figure, Figures, cost_of, markdown, since, worst
@@ -303,10 +304,10 @@ def of_speed(cases: Cases, jobs: int | None = None) -> Figures:
     spent_s = 0.0
     decisions = 0
 
-    def timed(*args: Any, **kwargs: Any) -> Decision:
+    def timed(situation: Situation) -> Decision:
         nonlocal spent_s, decisions
         began_s = process_time()
-        decision = choose(*args, **kwargs)
+        decision = choose(situation)
         spent_s += process_time() - began_s
         decisions += 1
         return decision

@@ -42,6 +42,7 @@ os.environ.update(
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
     CUDA_VISIBLE_DEVICES="",  # no test reads, let alone sets, a real GPU
     ZEUS_POWERCAP=str(_HOME / "powercap"),  # nor the counters of this host's processors
+    ZEUS_STATE_DIR=str(_HOME / "zeus"),  # nor shares simulated GPUs and locks with other processes
 )
 (_HOME / "dags").mkdir()
 # temporary folders of this run alone: another pytest closes those it finds

@@ -30,15 +30,9 @@ from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
-from airflow_provider_zeus.store.live_settings import (
-    SETTINGS,
-    ZEUS_CHOOSES,
-    copy_settings,
-    variable_key,
-    write_settings,
-)
+from airflow_provider_zeus.store.live_settings import ZEUS_CHOOSES, copy_settings, write_settings
 from airflow_provider_zeus.store.pending import drain
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import SETTINGS, AirflowVariables, variable_key
 from airflow_provider_zeus.units import SHORT_TASKS, at_least, counted, energy_text, time_text
 
 

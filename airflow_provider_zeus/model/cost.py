@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.partial_sums import summed
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, ProfileSample
@@ -290,7 +291,7 @@ class _Parts(NamedTuple):
         if total is None:
             return None
         # Profiling and pauses happen once, whatever the batch size.
-        spent = total - sum(part for part in beside if part is not None)
+        spent = total - sum(known_values(beside))
         rest = rest or 0.0
         if not self.samples:
             if spent > 0:

@@ -44,7 +44,7 @@ def truncated(text: str, most: int = MOST_TEXT) -> str:
 
 def truncated_observation(observation: Observation) -> Observation:
     """The observation with its texts cut, only reasons of its own fields, and its lists with 1000
-    values at most.
+    values at most; itself if nothing of it is cut.
     """
     changed: dict[str, Any] = {}
     for name, most in _texts().items():
@@ -61,6 +61,9 @@ def truncated_observation(observation: Observation) -> Observation:
         changed["gpu_energy_j"] = None
     if observation.epoch_metrics is not None:
         changed["epoch_metrics"] = observation.epoch_metrics[:MOST_EPOCHS]
+    # A log has many observations, of which hardly one is cut: a copy of each takes its time.
+    if all(getattr(observation, name) == value for name, value in changed.items()):
+        return observation
     return replace(observation, **changed)
 
 

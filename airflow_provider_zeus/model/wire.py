@@ -34,6 +34,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.patience import T
 
 E = TypeVar("E", bound=StrEnum)
+K = TypeVar("K")
 Reader = Callable[[Any], Any]
 
 log = guarded_log(__name__)
@@ -143,7 +144,7 @@ def encode(value: Any) -> Any:
     return value
 
 
-def without_none(data: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(data: Mapping[K, T | None]) -> dict[K, T]:
     """The values that are known."""
     return {name: value for name, value in data.items() if value is not None}
 

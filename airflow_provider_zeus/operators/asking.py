@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 log = guarded_log(__name__)
 
+# is told the answer, or the one that stands for it, and gets a function that opens the store
+Watch = Callable[[AskAnswer, Callable[[], "Store"]], None]
+
 
 class Asked(NamedTuple):
     """The store, its answer, and a function that opens the store later. No store: it has failed.
@@ -48,15 +51,19 @@ class Asked(NamedTuple):
     newest: Sequence[Trial] = ()
 
 
-def ask(request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possible: bool) -> Asked:
+def ask(
+    request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possible: bool, watch: Watch
+) -> Asked:
     """Ask the store for a batch size.
 
     If the store cannot be asked, the store is None and the answer holds the default batch size;
     for a ``strict`` job StoreError is raised instead. If Zeus is switched off no store is asked
-    and nothing outlives the run. The function raises StoreError while the store cannot be opened.
-    It creates no log: the run would be split over two.
-    """
+    and nothing outlives the run. The function that opens the store later raises StoreError while it
+    cannot be opened. It creates no log: the run would be split over two.
 
+    :param watch: looks for events at the decision, also of a ``strict`` job without its store. Not
+        called if Zeus is switched off.
+    """
     if config.enabled == OFF:
         # a run that is switched off leaves no row: its store ends with the process
         from airflow_provider_zeus.store.variables.store import memory_store
@@ -89,14 +96,20 @@ def ask(request: AskRequest, conn_id: str, config: ZeusConfig, *, overlap_possib
         newest = newest_trials(lambda: store, answer.trial)
         log_remarks(newest, answer.trial, request.device)
         rate = earlier_rate(newest, answer.trial)
-        return Asked(store, replace(answer, earlier_rate=rate), reopen, newest)
+        asked = Asked(store, replace(answer, earlier_rate=rate), reopen, newest)
     except Exception as error:
+        if request.job.strict and isinstance(error, StoreError):
+            # the job fails without its store, and its users hear of it all the same
+            answer = AskAnswer(trial=default_trial(request, error))
+            watch(answer, partial(open_store, conn_id, create=False))
         # a wrong job or setting would be as wrong in the next run: its author has to hear
         # of it
         is_of_job = isinstance(error, ZeusError) and not isinstance(error, StoreError)
         if is_of_job or request.job.strict:
             raise
-        return _without_store(request, error, reopen)
+        asked = _without_store(request, error, reopen)
+    watch(asked.answer, asked.reopen)
+    return asked
 
 
 def _without_store(request: AskRequest, error: Exception, reopen: Callable[[], Store]) -> Asked:

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TypeVar
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.partial_sums import summed_with_marks
 from airflow_provider_zeus.model.trial import LIMIT, Observation, ProfileSample, State
@@ -150,8 +151,7 @@ class StepsOfCommand:
             # measured
             if LIMIT in observation.reasons:
                 reasons[LIMIT] = observation.reasons[LIMIT]
-        sums = of_all(reported)
-        figures = {name: value for name, value in sums.items() if value is not None}
+        figures = wire.without_none(of_all(reported))
         return replace(seen, **figures, reasons=reasons)
 
     def stop(self) -> None:

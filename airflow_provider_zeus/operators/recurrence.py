@@ -13,14 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_zeus.airflow_compat import is_test_run, supervisor
-from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.trial import DeviceInfo, Trial
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.operators.alerts import RunAlerts
-from airflow_provider_zeus.operators.asking import Asked, ask, default_trial, log_unmeasured
+from airflow_provider_zeus.operators.asking import ask, log_unmeasured
 from airflow_provider_zeus.operators.config import ZeusConfig, pinned_by
 from airflow_provider_zeus.operators.external_meter import ELSEWHERE
 from airflow_provider_zeus.operators.left_job import JobNotes, LeftJob
@@ -44,7 +44,6 @@ from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 from airflow_provider_zeus.switch import OFF, enabled
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.training.protocol.plan import Plan
-from airflow_provider_zeus.training.run import ZeusRun
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
@@ -97,33 +96,69 @@ class Recurrence:
         # before a device opens its state file in one of them
         config.share_folders()
         job = config.switched(job.check(rendered=True))
-        # a job that chooses no batch size opens none: its measurement finds the GPUs by itself
-        device: Device = NoneDevice(job.max_power_w, why=ELSEWHERE)
-        decided_for: DeviceInfo | None = None
+        is_here = job.chooses_size and not elsewhere
+        # before the question: an answer without a device would leave an open trial
+        device = _device_of(job, config, elsewhere=elsewhere)
+        reporter: ResultReporter | None = None
         try:
-            if job.chooses_size and elsewhere:
-                # found missing after the training, its results would be lost
-                check_shared_root(config)
-            elif job.chooses_size:
-                # before the question: an answer without a device would leave an open trial
-                device = device_of(job, config.state_dir, config)
-                _check_limits(job, device)
-                decided_for = device.info
-            return cls._ask(
-                job,
-                context,
+            # without its signal a strict job opens no trial
+            signal = followed(job) if job.strict else None
+            decided_for = device.info if is_here else None
+            request = ask_request(job, context, decided_for, lease_s=config.lease_s, part=part)
+            begun_s = time.monotonic()
+            asked = ask(
+                request,
+                conn_id,
                 config,
-                device,
-                decided_for,
-                conn_id=conn_id,
-                part=part,
-                waited_since_s=waited_since_s,
-                elsewhere=elsewhere,
+                # Airflow's Variables have no lock: such a store refuses jobs whose runs may overlap
+                overlap_possible=context["task"].max_active_tis_per_dag != 1,
+                watch=lambda answer, reopen: alerts_of(context, answer.trial, config, reopen).watch(
+                    after_killed=answer.after_killed
+                ),
             )
-        except BaseException:
+            store = asked.store
+            answer = asked.answer
+            if is_here and config.enabled != OFF:
+                log_unmeasured(asked.newest, answer.trial, device)
+            reporter = reporter_of(
+                answer.trial,
+                config,
+                store=store,
+                reopen=asked.reopen,
+                numbers=answer.numbers,
+                waited_since_s=waited_since_s,
+                left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
+            )
+            if part is None and job.chooses_size:
+                say_asked(answer)
+            signal = signal or followed(job, store)
+            decision = decision_xcom(answer.trial, store)
+            push(context, DECISION, decision)
+            plan = plan_of(
+                answer,
+                config,
+                device=None if elsewhere else device,
+                signal=signal,
+                # the clock of execution_timeout runs while the store is asked
+                time_left_s=time_left_s(context["task"], time.monotonic() - begun_s),
+            )
+        except BaseException as error:
+            # the trial is open in the log: without its end the policy would wait for
+            # its lease
+            if reporter is not None:
+                reporter.never_trained(error)
             # no run handle exists yet that would close it
             _close(device)
             raise
+        return cls(
+            plan=plan,
+            device=device,
+            reporter=reporter,
+            decision=decision,
+            opened=(lambda: store) if store else asked.reopen,
+            elsewhere=elsewhere,
+            notes=JobNotes.of(context, waited_since_s) if elsewhere else None,
+        )
 
     @classmethod
     def of_left(cls, left: LeftJob, context: Mapping[str, Any], conn_id: str) -> Recurrence:
@@ -147,7 +182,7 @@ class Recurrence:
         decision = decision_xcom(first, store)
         push(context, DECISION, decision)
         return cls(
-            plan=replace(plan, time_left_s=time_limit_s(context["task"])),
+            plan=replace(plan, time_left_s=time_left_s(context["task"])),
             device=NoneDevice(first.job.max_power_w, why=ELSEWHERE),
             reporter=reporter,
             decision=decision,
@@ -156,80 +191,6 @@ class Recurrence:
             notes=JobNotes.of(context, waited_since_s, left.note.plans),
             left=left,
         )
-
-    @classmethod
-    def _ask(
-        cls,
-        job: ZeusJob,
-        context: Mapping[str, Any],
-        config: ZeusConfig,
-        device: Device,
-        decided_for: DeviceInfo | None,
-        *,
-        conn_id: str,
-        part: str | None,
-        waited_since_s: float | None,
-        elsewhere: bool,
-    ) -> Recurrence:
-        """Ask the store for a batch size. Other arguments and errors: as :meth:`open`.
-
-        :param decided_for: the open device if the batch size is chosen for it.
-        """
-        # without its signal a strict job opens no trial
-        signal = followed(job) if job.strict else None
-        request = ask_request(job, context, decided_for, lease_s=config.lease_s, part=part)
-        # Airflow's Variables have no lock: such a store refuses jobs whose runs may overlap
-        overlap_possible = context["task"].max_active_tis_per_dag != 1
-        begun_s = time.monotonic()
-        asked = ask_watched(request, context, conn_id, config, overlap_possible=overlap_possible)
-        store = asked.store
-        answer = asked.answer
-        if decided_for is not None and config.enabled != OFF:
-            log_unmeasured(asked.newest, answer.trial, device)
-        reporter = reporter_of(
-            answer.trial,
-            config,
-            store=store,
-            reopen=asked.reopen,
-            numbers=answer.numbers,
-            waited_since_s=waited_since_s,
-            left_s=max(RUN_S - (time.monotonic() - begun_s), 0.0),
-        )
-        try:
-            if part is None and job.chooses_size:
-                say_asked(answer)
-            signal = signal or followed(job, store)
-            decision = decision_xcom(answer.trial, store)
-            push(context, DECISION, decision)
-            # the clock of execution_timeout runs while the store is asked
-            time_left_s = time_limit_s(context["task"])
-            if time_left_s is not None:
-                time_left_s -= time.monotonic() - begun_s
-            plan = plan_of(
-                answer,
-                config,
-                device=None if elsewhere else device,
-                signal=signal,
-                time_left_s=time_left_s,
-            )
-        except BaseException as error:
-            # the trial is open in the log: without its end the policy would wait for
-            # its lease
-            reporter.never_trained(error)
-            raise
-        return cls(
-            plan=plan,
-            device=device,
-            reporter=reporter,
-            decision=decision,
-            opened=(lambda: store) if store else asked.reopen,
-            elsewhere=elsewhere,
-            notes=JobNotes.of(context, waited_since_s) if elsewhere else None,
-        )
-
-    def run(self) -> ZeusRun:
-        """Return the run handle of a training in this process; its result goes to the reporter."""
-        return ZeusRun.from_plan(self.plan, sink=self.reporter, device=self.device)
 
     @outlived("close the device")
     def close_device(self) -> None:
@@ -247,6 +208,27 @@ def die_with_supervisor() -> None:
 @outlived("close the device")
 def _close(device: Device) -> None:
     device.close()
+
+
+def _device_of(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
+    """The device that the batch size is chosen for; one that measures nothing if the training is
+    elsewhere.
+
+    Raises JobSpecError.
+    """
+    if job.chooses_size and elsewhere:
+        # found missing after the training, its results would be lost
+        check_shared_root(config)
+    # a job that chooses no batch size opens none: its measurement finds the GPUs by itself
+    if elsewhere or not job.chooses_size:
+        return NoneDevice(job.max_power_w, why=ELSEWHERE)
+    device = device_of(job, config.state_dir, config)
+    try:
+        _check_limits(job, device)
+    except BaseException:
+        _close(device)
+        raise
+    return device
 
 
 def _check_limits(job: ZeusJob, device: Device) -> None:
@@ -312,39 +294,6 @@ def ask_request(
     )
 
 
-def ask_watched(
-    request: AskRequest,
-    context: Mapping[str, Any],
-    conn_id: str,
-    config: ZeusConfig,
-    *,
-    overlap_possible: bool,
-    trains_here: bool = True,
-) -> Asked:
-    """:func:`ask`, with looks for events at the decision and, if this task trains, at its
-    end.
-    """
-
-    def watch(answer: AskAnswer, reopen: Callable[[], Store]) -> None:
-        if config.enabled == OFF:
-            return
-        alerts = alerts_of(context, answer.trial, config, reopen)
-        if trains_here:
-            alerts.watch(after_killed=answer.after_killed)
-        else:
-            alerts.after_task(decision=True)
-
-    try:
-        asked = ask(request, conn_id, config, overlap_possible=overlap_possible)
-    except StoreError as error:  # of a strict job
-        # the job fails without its store, and its users hear of it all the same
-        answer = AskAnswer(trial=default_trial(request, error))
-        watch(answer, partial(open_store, conn_id, create=False))
-        raise
-    watch(asked.answer, asked.reopen)
-    return asked
-
-
 def alerts_of(
     context: Mapping[str, Any], trial: Trial, config: ZeusConfig, reopen: Callable[[], Store]
 ) -> RunAlerts:
@@ -407,10 +356,12 @@ def say_asked(asked: AskAnswer) -> None:
     )
 
 
-def time_limit_s(task: Any) -> float | None:
-    """The ``execution_timeout`` of a task [s]; None: it has none."""
+def time_left_s(task: Any, spent_s: float = 0.0) -> float | None:
+    """The rest of the ``execution_timeout`` of a task [s]; None: it has none."""
     timeout = getattr(task, "execution_timeout", None)
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else None
+    if not isinstance(timeout, timedelta):
+        return None
+    return timeout.total_seconds() - spent_s
 
 
 def decision_xcom(trial: Trial, store: Store | None) -> dict[str, Any]:

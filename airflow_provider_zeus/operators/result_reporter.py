@@ -4,7 +4,6 @@ later run.
 
 from __future__ import annotations
 
-import logging
 import random
 import sys
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.log_guard import guarded_log, level
 from airflow_provider_zeus.model.cost import observed_cost, weights_of
 from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.run_numbers import TryNumbers
@@ -165,8 +164,8 @@ class ResultReporter:
             self._failing = False
         except Exception as error:
             if line.kind != "end":
-                level = logging.DEBUG if self._failing else logging.WARNING  # once per outage
-                log.log(level, "Zeus could not write to its store: %s It is tried again.", error)
+                once = level(again=self._failing)
+                log.log(once, "Zeus could not write to its store: %s It is tried again.", error)
             self._failing = True
             raise
 

@@ -4,7 +4,6 @@ cost.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import signal
 import time
@@ -20,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_zeus.airflow_compat import masked
 from airflow_provider_zeus.errors import BelowTargetError
-from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.log_guard import guarded_log, level
 from airflow_provider_zeus.model.trial import (
     NO_STRIKE,
     UNSEEN,
@@ -399,7 +398,7 @@ class CommandStart:
             self._failing = False
         except Exception as error:
             log.log(
-                logging.DEBUG if self._failing else logging.WARNING,
+                level(again=self._failing),
                 "Zeus: the result of the command cannot be read: %r",
                 error,
                 exc_info=not isinstance(error, OSError | ValueError),

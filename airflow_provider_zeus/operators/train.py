@@ -122,6 +122,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
         """Ask the store, train, report."""
         from airflow_provider_zeus.operators.measured import measured
         from airflow_provider_zeus.operators.recurrence import Recurrence
+        from airflow_provider_zeus.training.run import ZeusRun
         from airflow_provider_zeus.training.step_handle import StepHandle
         from airflow_provider_zeus.training.step_tuner import StepTuner
 
@@ -145,7 +146,9 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
             if not job.chooses_size:
                 return measured(recurrence, train, StepTuner)
             try:
-                self._run = recurrence.run()
+                self._run = ZeusRun.from_plan(
+                    recurrence.plan, sink=recurrence.reporter, device=recurrence.device
+                )
                 self._run.checkpoints = checkpoints_of(context, recurrence.opened)
             except BaseException as error:
                 recurrence.reporter.never_trained(error)

@@ -13,7 +13,7 @@ from airflow_provider_zeus.errors import BelowTargetError, StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
-from airflow_provider_zeus.operators.asking import log_remarks, newest_trials
+from airflow_provider_zeus.operators.asking import ask, log_remarks, newest_trials
 from airflow_provider_zeus.operators.collect import (
     Start,
     newest_start,
@@ -27,12 +27,11 @@ from airflow_provider_zeus.operators.origin import type_of
 from airflow_provider_zeus.operators.recurrence import (
     alerts_of,
     ask_request,
-    ask_watched,
     decision_xcom,
     plan_of,
     reporter_of,
     say_asked,
-    time_limit_s,
+    time_left_s,
 )
 from airflow_provider_zeus.printable import visible
 from airflow_provider_zeus.reports.job_remarks import RemarkKind
@@ -73,13 +72,14 @@ def push_plan(
     backfill = type_of(context["dag_run"]) == "backfill"
     mapped = ti.map_index not in (None, -1)
     overlap_possible = context["dag"].max_active_runs != 1 or backfill or mapped
-    asked = ask_watched(
+    asked = ask(
         request,
-        context,
         operator.zeus_conn_id,
         config,
         overlap_possible=overlap_possible,
-        trains_here=False,
+        watch=lambda answer, reopen: alerts_of(context, answer.trial, config, reopen).after_task(
+            decision=True
+        ),
     )
     store = asked.store
     answer = asked.answer
@@ -88,7 +88,7 @@ def push_plan(
         say_asked(answer)
     inner = context["dag"].task_dict.get(trains)
     plan = plan_of(
-        answer, config, signal=signal or followed(job, store), time_left_s=time_limit_s(inner)
+        answer, config, signal=signal or followed(job, store), time_left_s=time_left_s(inner)
     )
     log.info("Zeus: batch size %d. %s", trial.batch_size, visible(trial.planned.why))
     folder = None

@@ -11,8 +11,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, best_limit
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.model.partial_sums import summed
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample
+from airflow_provider_zeus.model.wire import without_none
 from airflow_provider_zeus.optimizer.belief import Belief, Entries, where_of
 
 BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
@@ -120,12 +122,11 @@ class _Here(NamedTuple):
 
     def measured(self) -> dict[int, _Measured]:
         """EpochCost as the runs of each size show it."""
-        shown: dict[int, _Measured] = {}
-        for b, entries in self.rates.items():
-            cost = _measured(entries, self.size, self.weights, self.rest(b))
-            if cost is not None:
-                shown[b] = cost
-        return shown
+        shown = {
+            b: _measured(entries, self.size, self.weights, self.rest(b))
+            for b, entries in self.rates.items()
+        }
+        return without_none(shown)
 
     def profiled(self, profiles: Sequence[ProfileSample]) -> dict[int, float]:
         """EpochCost [J] by the profile; nothing before a run has reported the size of its slice."""
@@ -332,7 +333,7 @@ def loads(belief: Belief, device: DeviceInfo | None) -> dict[int, float]:
     shares: dict[int, float] = {}
     for (b, measured_on), entries in belief.rates.items():
         powers_w = [rates.power_w for _, rates in entries[-RECENT:]]
-        drawn_w = [power_w for power_w in powers_w if power_w is not None]
+        drawn_w = known_values(powers_w)
         if measured_on == device.where and drawn_w:
             shares[b] = statistics.median(drawn_w) / device.max_power_w
     return shares

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.deadline import InTime
@@ -19,12 +18,8 @@ from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import (
     Decision,
-    DeviceInfo,
-    Lineage,
     Phase,
     PlannedAttempt,
-    ProfileSample,
-    Trial,
 )
 from airflow_provider_zeus.optimizer import thompson
 from airflow_provider_zeus.optimizer.arms import (
@@ -81,22 +76,7 @@ def measured(job: ZeusJob, seed: int = 0, *, why: str = "", policy: str = "none"
 
 
 @own_arithmetic()
-def choose(
-    job: ZeusJob,
-    belief: Belief,
-    *,
-    profiles: Sequence[ProfileSample] = (),
-    device: DeviceInfo | None = None,
-    running: Sequence[Trial] = (),
-    seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
-    run_type: str | None = None,
-    runs_left: int | None = None,
-    finish_by_s: float | None = None,
-    now_s: float = 0.0,
-    lineage: Lineage | None = None,
-    recurrence: Sequence[str] = (),
-) -> Decision:
+def choose(situation: Situation) -> Decision:
     """Decide the next recurrence: a bounded try and the incumbent after it, or that alone.
 
     An incumbent from the earlier model is bounded, and the best pair of another start follows it.
@@ -104,48 +84,31 @@ def choose(
     memory. Behind another size than the default there is a relief, the default, for an attempt
     that fails. If such a size has failed in an earlier try of this run, or in the newest
     runs, which kept no model, the default runs alone.
-
-    :param profiles: profile samples of this job on this device.
-    :param device: device of the recurrence; default that of the newest trial.
-    :param running: the job's open trials (section 4.4, concurrent submissions).
-    :param seed: seed of the decision; see :func:`decision_seed`.
-    :param settings: live settings; all are read but ``excluded``, which the belief knows.
-        ``pinned_by``: the name of the pin, if it is none of them.
-    :param run_type: run type of the recurrence;
-        one that is not in ``job.learn_from`` explores nothing.
-    :param runs_left: recurrences after this one, if the schedule says so; ``job.expected_runs``
-        comes first. None: many. The policy "zeus" does not use it.
-    :param finish_by_s: when the recurrence has to end [s since the epoch]; None: no deadline. The
-        policy "zeus" does not use it to choose a batch size; its power limit is chosen by it.
-    :param now_s: the present time, of the same clock.
-    :param lineage: the earlier model of the recurrence, which a job with ``starts`` may start from.
-    :param recurrence: names the run that is decided (:attr:`.Trial.recurrence`):
-        its earlier tries may have failed.
     """
+    job = situation.job
+    belief = situation.belief
+    finish_by_s = situation.finish_by_s
     if not job.chooses_size:
-        return measured(job, seed)
-    settings = settings or {}
-    obstacle = _obstacle(job, running, settings, run_type)
-    here = device or belief.last_device()
+        return measured(job, situation.seed)
+    here = situation.device or belief.last_device()
     times = None
     if finish_by_s is not None:
         from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 
-        times = RunTimes.of(belief, here, profiles, finish_by_s - now_s)
-    situation = Situation(job, belief, device, profiles, obstacle, lineage=lineage)
-    if settings.get("pin_batch_size") in job.batch_sizes:
-        attempt = _pinned(situation, settings)
-        decision = Decision(attempts=(attempt,), seed=seed, policy=job.policy)
+        room_s = finish_by_s - situation.now_s
+        times = RunTimes.of(belief, here, situation.profiles, room_s)
+    if situation.settings.get("pin_batch_size") in job.batch_sizes:
+        decision = Decision(attempts=(_pinned(situation),), seed=situation.seed, policy=job.policy)
     else:
-        situation = situation._replace(device=here, runs_left=runs_left, times=times)
-        alone = _asked_audit(job, belief, running, settings) or _alone(situation, recurrence)
+        situation = situation._replace(device=here, times=times)
+        alone = _asked_audit(situation) or _alone(situation)
         if alone is not None:
             attempts: tuple[PlannedAttempt, ...] = (alone,)
         elif job.policy == "zeus":
-            attempts = thompson.recommend(situation, seed)
+            attempts = thompson.recommend(situation)
         else:
             attempts = _by_gradient(situation)
-        decision = _with_safety(situation, attempts, seed)
+        decision = _with_safety(situation, attempts)
     decision = _completed(decision, belief)
     if finish_by_s is None:
         return decision
@@ -170,48 +133,49 @@ def _by_gradient(situation: Situation) -> tuple[PlannedAttempt, ...]:
     """The attempts under the policy ``"knowledge_gradient"``."""
     # numpy: only this policy needs it
     from airflow_provider_zeus.optimizer.knowledge_gradient import policy, start_policy
+    from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 
-    job = situation.job
-    if job.expected_runs is not None:
-        runs_left = max(job.expected_runs - situation.belief.recurrences - 1, 0)
-        situation = situation._replace(runs_left=runs_left)
-    if job.chooses_start:
-        return start_policy.recommend(situation)
-    return policy.recommend(situation)
+    context = DecisionContext.of(situation)
+    recommend = policy.recommend
+    if situation.job.chooses_start:
+        recommend = start_policy.recommend
+    first, *after = recommend(context)
+    return first.saying(policy.of_drift(situation.belief)), *after
 
 
-def _pinned(situation: Situation, settings: Mapping[str, Any]) -> PlannedAttempt:
+def _pinned(situation: Situation) -> PlannedAttempt:
     """The attempt of a pinned size. From the start that is best for it."""
+    settings = situation.settings
     b = settings["pin_batch_size"]
     why = Why.PINNED.of(b=b, by=settings.get("pinned_by", "a live setting"))
     attempt = PlannedAttempt(batch_size=b, phase=Phase.PINNED, why=why)
     if not situation.job.chooses_start:
         return attempt
     from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
+    from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 
-    planned = start_policy.recommend(situation, only=b)
+    planned = start_policy.recommend(DecisionContext.of(situation), only=b)
     return replace(attempt, start=planned[0].start)
 
 
-def _asked_audit(
-    job: ZeusJob, belief: Belief, running: Sequence[Trial], settings: Mapping[str, Any]
-) -> PlannedAttempt | None:
+def _asked_audit(situation: Situation) -> PlannedAttempt | None:
     """The audit that a person asked for, unless one runs or a newer one has run."""
-    asked_after = settings.get("audit_after")
-    if asked_after is None or belief.audits[1] > asked_after:
+    job = situation.job
+    asked_after = situation.settings.get("audit_after")
+    if asked_after is None or situation.belief.audits[1] > asked_after:
         return None
-    if any(trial.planned.phase is Phase.AUDIT for trial in running):
+    if any(trial.planned.phase is Phase.AUDIT for trial in situation.running):
         return None
     b = job.default_batch_size
     why = Why.AUDIT_ASKED.of(b=b)
     return PlannedAttempt(batch_size=b, phase=Phase.AUDIT, why=why, start=_cold(job))
 
 
-def _with_safety(situation: Situation, attempts: tuple[PlannedAttempt, ...], seed: int) -> Decision:
+def _with_safety(situation: Situation, attempts: tuple[PlannedAttempt, ...]) -> Decision:
     """The attempts, with those for a last one that does not fit into memory or fails."""
     job = situation.job
     belief = situation.belief
-    decision = Decision(attempts=attempts, seed=seed, policy=job.policy)
+    decision = Decision(attempts=attempts, seed=situation.seed, policy=job.policy)
     # a try needs no stand-in: the incumbent runs after it
     if len(attempts) == 1 or not attempts[0].tried:
         last = attempts[-1]
@@ -223,7 +187,7 @@ def _with_safety(situation: Situation, attempts: tuple[PlannedAttempt, ...], see
     return replace(decision, reliefs=_reliefs(situation, decision))
 
 
-def _alone(situation: Situation, recurrence: Sequence[str]) -> PlannedAttempt | None:
+def _alone(situation: Situation) -> PlannedAttempt | None:
     """The only attempt of a run after another size than the default failed; else None.
 
     It is the default, cold and unbounded. If that may not run, the best known of the other sizes
@@ -232,7 +196,9 @@ def _alone(situation: Situation, recurrence: Sequence[str]) -> PlannedAttempt | 
     job = situation.job
     belief = situation.belief
     default = job.default_batch_size
-    failed = belief.failed_in(short(recurrence)) if recurrence else frozenset[int]()
+    failed = frozenset[int]()
+    if situation.recurrence:
+        failed = belief.failed_in(short(situation.recurrence))
     sentence = Why.FAILED_IN_RUN
     if not failed - {default}:
         failed = belief.failed_lately
@@ -319,22 +285,3 @@ def _smaller(
     return PlannedAttempt(
         batch_size=max(proven or fit), phase=Phase.INCUMBENT if proven else Phase.EXPLORE, why=why
     )
-
-
-def _obstacle(
-    job: ZeusJob, running: Sequence[Trial], settings: Mapping[str, Any], run_type: str | None
-) -> str | None:
-    """Why no other batch size may be tried now; None if one may."""
-    if settings.get("pause_exploration"):
-        return Why.PAUSED.of()
-    if run_type is not None and run_type not in job.learn_from:
-        return Why.RUN_TYPE.of(run_type=run_type)
-    # concurrent runs of Thompson sampling draw different sizes; under the other policy they would
-    # try the same one
-    tries = [trial for trial in running if trial.planned.phase.exploring]
-    if job.policy != "zeus":
-        tries = [trial for trial in running if trial.planned.tried]
-    audits = [trial for trial in running if trial.planned.phase is Phase.AUDIT]
-    for other in (*tries, *audits):
-        return Why.OTHER_RUN.of(b=other.batch_size)
-    return None

@@ -11,7 +11,8 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.optimizer.arms import arms_of, translated
@@ -47,6 +48,21 @@ class Posterior:
     # Another GPU's EpochCost ranks sizes, and is no measurement here.
     measured: bool
 
+    def bounded(self, most_epochs: float) -> Posterior:
+        """The same of a run that ends after ``most_epochs``, even below its target."""
+        # Each end of the cost by the same end of EpochCost: with fewer epochs none is exceeded.
+        most = self.epoch_cost.times(most_epochs)
+        return replace(
+            self,
+            epochs=self.epochs.mapped(partial(min, most_epochs)),
+            cost=replace(
+                self.cost,
+                value=_least(self.cost.value, most.value),
+                low=_least(self.cost.low, most.low),
+                high=_least(self.cost.high, most.high),
+            ),
+        )
+
 
 def posteriors(
     belief: Belief,
@@ -55,6 +71,8 @@ def posteriors(
     loads: Mapping[int, float] | None = None,
 ) -> dict[int, Posterior]:
     """Posteriors by batch size, ascending: of the job's batch sizes, and of all that have run.
+
+    No run is believed to take more than the job's ``max_epochs``.
 
     :param here: EpochCost [J] measured on this device, by batch size (``arms.epoch_costs``).
     :param there: the same on another device, at the same weights (``arms.epoch_costs_elsewhere``).
@@ -66,7 +84,14 @@ def posteriors(
         by_size = _of_arms(belief, sizes, here, there)
     else:
         by_size = _of_gp(belief, here, there, loads)
-    return {b: by_size[b] for b in sizes}
+    return {b: by_size[b].bounded(belief.max_epochs) for b in sizes}
+
+
+def _least(figure: float | None, most: float | None) -> float | None:
+    """The figure, but no more than ``most``, if both are known."""
+    if figure is None or most is None:
+        return figure
+    return min(figure, most)
 
 
 def _of_arms(

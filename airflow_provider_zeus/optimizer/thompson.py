@@ -26,23 +26,21 @@ from airflow_provider_zeus.optimizer.arms import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief, model_of, where_of
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.situation import Situation
+from airflow_provider_zeus.optimizer.situation import Situation, start_at, start_name
 from airflow_provider_zeus.units import counted
 
 ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
 
 
-def recommend(situation: Situation, seed: int) -> tuple[PlannedAttempt, ...]:
-    """The attempts of the next recurrence: one, or a bounded one and the incumbent after it.
-
-    :param seed: of the draws.
-    """
+def recommend(situation: Situation) -> tuple[PlannedAttempt, ...]:
+    """The attempts of the next recurrence: one, or a bounded one and the incumbent after it."""
     belief = situation.belief
     context = _Context.of(situation)
-    if situation.obstacle is not None:
-        first = context.alone(situation.obstacle)
+    obstacle = situation.obstacle
+    if obstacle is not None:
+        first = context.alone(obstacle)
     else:
-        first = _explored(context) or _sampled(context, seed)
+        first = _explored(context) or _sampled(context, situation.seed)
     if first.batch_size != context.incumbent and belief.newest[1]:
         first = context.alone(Why.DIED.of())  # so that a retry ends with a model
     if first.batch_size == context.incumbent:
@@ -69,7 +67,7 @@ class _Context:
     epoch_costs: Mapping[int, float]
     doubted: frozenset[int]  # one odd run must not bar a size for ever
     weights: Weights
-    start: int  # see start_at()
+    start: int  # see situation.start_at()
     incumbent: int
 
     @classmethod
@@ -191,21 +189,6 @@ def _sampled(context: _Context, seed: int) -> PlannedAttempt:
         runs=runs,
     )
     return PlannedAttempt(batch_size=b, phase=Phase.SAMPLE, why=why)
-
-
-def start_at(default: int, feasible: Sequence[int]) -> int:
-    """The default; if it is infeasible the next smaller feasible size, else the smallest one.
-
-    :param feasible: ascending.
-    """
-    if not feasible:
-        return default
-    return max((b for b in feasible if b <= default), default=feasible[0])
-
-
-def start_name(job: ZeusJob, start: int) -> str:
-    """The name of the size that :func:`start_at` gives."""
-    return (Why.DEFAULT if start == job.default_batch_size else Why.NEAREST).of()
 
 
 def _next_exploration(

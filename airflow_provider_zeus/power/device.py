@@ -9,20 +9,17 @@ import contextlib
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
 from operator import or_
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from airflow_provider_zeus.errors import DeviceError, JobSpecError
-from airflow_provider_zeus.model.groups import whole
+from airflow_provider_zeus.model.groups import of_all, whole
 from airflow_provider_zeus.model.trial import DeviceInfo
-from airflow_provider_zeus.patience import T
-
-R = TypeVar("R")
 
 
 def default_state_dir() -> str:
@@ -380,14 +377,6 @@ def joined(infos: Sequence[DeviceInfo]) -> DeviceInfo:
         max_power_w=of_all(sum, [info.max_power_w for info in infos]),
         energy_source=sources.pop() if len(sources) == 1 else None,
     )
-
-
-def of_all(merge: Callable[[list[T]], R], values: Sequence[T | None]) -> R | None:
-    """The result of ``merge`` on the values of all GPUs; None if one lacks it."""
-    present = whole(values)
-    if present is None:
-        return None
-    return merge(present)
 
 
 def cpu_model() -> str:

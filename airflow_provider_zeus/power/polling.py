@@ -89,10 +89,13 @@ def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
     """
     first = read()
     until_s = time.monotonic() + within_s
+    is_over = False
     while read() == first:
-        if time.monotonic() > until_s:
+        if is_over:
             return False
         time.sleep(0.02)
+        # the last look comes after the time: the host itself may have stood still
+        is_over = time.monotonic() > until_s
     return True
 
 

@@ -18,6 +18,7 @@ from statistics import fmean
 from threading import Lock
 
 from airflow_provider_zeus.errors import DeviceError
+from airflow_provider_zeus.model.groups import of_all
 from airflow_provider_zeus.model.trial import GPU_HIDDEN, Observation, PowerPoint
 from airflow_provider_zeus.power.cpu import (
     EstimateDevice,
@@ -26,7 +27,7 @@ from airflow_provider_zeus.power.cpu import (
     descendants,
     open_rapl,
 )
-from airflow_provider_zeus.power.device import Device, NoneDevice, joined, of_all
+from airflow_provider_zeus.power.device import Device, NoneDevice, joined
 from airflow_provider_zeus.power.limits.gpu_lock import tell_holder
 from airflow_provider_zeus.power.meter import DeviceMeter
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice

@@ -28,6 +28,7 @@ from airflow_provider_zeus.model.event import (
     Held,
     Looked,
 )
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.size_bounds import truncated
@@ -124,7 +125,7 @@ def _events(
         _lost(log, dag_id, profiles, prices=prices, before=lost_before),
         *(deadline_at_risk(run) for run in runs_of(open_trials)),
     ]
-    return [event for event in events if event is not None]
+    return known_values(events)
 
 
 def _is_closed(run: Run) -> bool:

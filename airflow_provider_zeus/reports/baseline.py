@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.estimate import Estimate
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt
 from airflow_provider_zeus.optimizer.arms import run_variance
 from airflow_provider_zeus.optimizer.belief import Belief
@@ -420,7 +421,7 @@ class BestFixed:
     def epoch_cost(self, samples_per_epoch: float | None, weights: Weights) -> float | None:
         """EpochCost [J; s if time alone counts] on a slice of this size; None if not known."""
         of_runs = [rates.epoch_cost(samples_per_epoch, weights) for rates in self.rates]
-        costs = [cost for cost in of_runs if cost is not None]
+        costs = known_values(of_runs)
         if not costs:
             return None
         return math.fsum(costs) / len(costs)
@@ -451,13 +452,13 @@ def fixed(
     # the size is judged at the limit that it would have now (Eq. 7)
     if limit_w is not None:
         recosted_runs = [profiled.recosted(b, o, limit_w) for o in ran]
-        at_best = [o for o in recosted_runs if o is not None]
+        at_best = known_values(recosted_runs)
         if at_best:
             ran = at_best
         else:
             limit_w = None  # nothing re-costs them: they keep the limits that they had
     all_rates = [Rates.of(o) for o in ran]
-    rates = tuple(r for r in all_rates if r is not None)[-NEWEST_RUNS:]
+    rates = tuple(known_values(all_rates))[-NEWEST_RUNS:]
     if not rates:
         return None
     epochs = dict(zip(base.epochs.column, base.epochs.of(b).mean(0).tolist(), strict=True))

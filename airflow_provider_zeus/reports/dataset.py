@@ -16,7 +16,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
-from airflow_provider_zeus.model.groups import grouped, whole
+from airflow_provider_zeus.model.groups import grouped, of_all
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     LOST,
@@ -209,7 +209,7 @@ def _why_not_compared(trial: Trial, job: ZeusJob) -> str | None:
         return _NO_DATA
     if trial.observation.bypassed is not None:
         return _BYPASSED
-    if trial.spec["job_version"] != job.job_version:
+    if trial.job_version != job.job_version:
         return _OTHER_VERSION
     return None
 
@@ -409,10 +409,7 @@ class RunTrials:
 
 def total(values: Iterable[float | None]) -> float | None:
     """The sum; None if one of the values is None."""
-    figures = whole(list(values))
-    if figures is None:
-        return None
-    return math.fsum(figures)
+    return of_all(math.fsum, list(values))
 
 
 def gpu_s_of(observations: Iterable[Observation]) -> float:

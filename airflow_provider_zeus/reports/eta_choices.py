@@ -39,7 +39,7 @@ def choice_at(
 
     :param log: of the job with its live settings applied.
     :param decided: of this log, at the job's own eta: its settings, deadline and earlier model hold
-        for this one too.
+        for this one too; runs that are under way do not.
     :param profiles: samples of the log's device; without them the limits that the runs had are
         kept.
 
@@ -51,15 +51,14 @@ def choice_at(
     best_w = {b: profiled.best_w(b, weights) for b in profiled.sums}
     # limits that the job may not set must not make a size look cheap
     samples = [sample for at_limit in profiled.sums.values() for sample in at_limit.values()]
-    attempt = settled(
-        job,
-        _at_limits(best_w, log, job, profiled).belief(),
-        decided.settings,
+    situation = decided.situation._replace(
+        job=job,
+        belief=_at_limits(best_w, log, job, profiled).belief(),
         profiles=samples,
-        device=log.device,
-        finish_by_s=decided.room_s,
-        lineage=decided.lineage,
+        running=(),
+        seed=0,
     )
+    attempt = settled(situation)
     # An attempt that must hurry has the fastest limit, and not that of its eta.
     limit_w = profiled.best_w(attempt.batch_size, hurried(weights, attempt))
     if limit_w is None:

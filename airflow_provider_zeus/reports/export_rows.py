@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights, observed_cost
 from airflow_provider_zeus.model.trial import Trial
-from airflow_provider_zeus.model.trial_fields import flat
+from airflow_provider_zeus.model.trial_fields import FIELDS
 from airflow_provider_zeus.printable import cell, plain_name
 from airflow_provider_zeus.signals.prices import Prices
 
@@ -39,6 +39,8 @@ COLUMNS = (
     "missing",
 )
 
+_STORED = [field for field in FIELDS if field.name in COLUMNS]
+
 
 def row(trial: Trial, prices: Prices) -> dict[str, Any]:
     """The columns of a trial. A figure that is not known is None, and ``missing`` says why.
@@ -57,7 +59,7 @@ def row(trial: Trial, prices: Prices) -> dict[str, Any]:
         currency = prices.currency
     opened_at = datetime.fromtimestamp(trial.opened_at, UTC)
     missing = "; ".join(f"{name}: {why}" for name, why in o.reasons.items())
-    values = flat(trial) | {
+    values = {field.name: field.of(trial) for field in _STORED} | {
         "trial": trial.number,
         "opened_at_utc": opened_at.isoformat(timespec="milliseconds"),
         "state": trial.state.text,

@@ -14,7 +14,7 @@ from itertools import chain, pairwise, takewhile
 from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.model.groups import grouped
+from airflow_provider_zeus.model.groups import grouped, known_values
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.job_ids import job_id_of_task
 from airflow_provider_zeus.model.learning_rate import EarlierRate
@@ -331,7 +331,7 @@ def of_ended(trials: Sequence[Trial], numbers: RunNumbers) -> list[Remark]:
         )
     shown = [_same_rate(trials), _of_target(trial)]
     shown += [Remark(kind, trial.number, text) for kind, text in texts.items()]
-    return [remark for remark in shown if remark is not None]
+    return known_values(shown)
 
 
 def bypassed(trials: Iterable[Trial]) -> str:

@@ -7,7 +7,7 @@ decision.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from airflow_provider_zeus.model.trial import (
     incumbent_or_last,
 )
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.reports.baseline import Baseline, fixed
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
@@ -33,18 +34,16 @@ from airflow_provider_zeus.reports.slice_epochs import estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextDecision:
-    """The attempts of the next run, and the settings that they were decided with.
+    """The attempts of the next run, and the situation that they were decided in.
 
-    :param lineage: the earlier model, as far as the log shows it.
+    Its deadline is as far away as that of the newest run was when it began; its earlier model is
+    the one that the log shows.
     """
 
     attempts: tuple[PlannedAttempt, ...]
     # that ends with the model if nothing is tried, and the default not run to measure it
     settled: PlannedAttempt
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    # from the newest run's begin to its deadline: the next one is decided with as much
-    room_s: float | None = None
-    lineage: Lineage | None = None
+    situation: Situation
 
     @classmethod
     def of(
@@ -61,7 +60,6 @@ class NextDecision:
         :param trials: the job's, those that are running among them; default: those of the log.
         :param settings: live settings.
         """
-        live = settings or {}
         trials = trials or log.lessons
         job = log.job
         job_id = ""
@@ -73,44 +71,41 @@ class NextDecision:
         room_s = None
         if job.finish_by is not None:
             room_s = _room(trials)
-        lineage = _lineage(job, trials)
-        asked: dict[str, Any] = {
-            "profiles": profiles,
-            "device": log.device,
-            "running": [t for t in trials if t.state is State.RUNNING],
-            "seed": decision_seed(job_id, number),
-            "finish_by_s": room_s,
-            "lineage": lineage,
-        }
-        decision = choose(job, belief, settings=live, **asked)
+        situation = Situation(
+            job=job,
+            belief=belief,
+            device=log.device,
+            profiles=profiles,
+            running=[t for t in trials if t.state is State.RUNNING],
+            seed=decision_seed(job_id, number),
+            settings=settings or {},
+            finish_by_s=room_s,
+            lineage=_lineage(job, trials),
+        )
+        decision = choose(situation)
         last = incumbent_or_last(decision.attempts)
         if last.phase is Phase.AUDIT:
-            last = settled(job, belief, live, **asked)
-        return cls(
-            attempts=decision.attempts, settled=last, settings=live, room_s=room_s, lineage=lineage
-        )
+            last = settled(situation)
+        return cls(attempts=decision.attempts, settled=last, situation=situation)
 
     def epochs_of_start(self, attempt: PlannedAttempt, belief: Belief) -> Estimate | None:
         """Epochs of an attempt that starts from the earlier model; None for a cold one."""
-        if attempt.start in (None, Start.COLD) or self.lineage is None:
+        lineage = self.situation.lineage
+        if attempt.start in (None, Start.COLD) or lineage is None:
             return None
         from airflow_provider_zeus.optimizer.knowledge_gradient.start_policy import start_epochs
 
-        return start_epochs(belief, Start(attempt.start), self.lineage, attempt.batch_size)
+        return start_epochs(belief, Start(attempt.start), lineage, attempt.batch_size)
 
 
-def settled(
-    job: ZeusJob, belief: Belief, settings: Mapping[str, Any], **asked: Any
-) -> PlannedAttempt:
+def settled(situation: Situation) -> PlannedAttempt:
     """The attempt that ends with the model if nothing is tried, and the default is not run to
     measure it.
-
-    :param settings: live settings.
-    :param asked: further arguments of ``choose``.
     """
     # which asks for the default
-    live = {name: value for name, value in settings.items() if name != "audit_after"}
-    decision = choose(replace(job, audit=0.0), belief, settings=live, **asked)
+    live = {name: v for name, v in situation.settings.items() if name != "audit_after"}
+    unaudited = replace(situation.job, audit=0.0)
+    decision = choose(situation._replace(job=unaudited, settings=live))
     return incumbent_or_last(decision.attempts)
 
 
@@ -118,7 +113,7 @@ def _lineage(job: ZeusJob, trials: Sequence[Trial]) -> Lineage | None:
     """The newest model of a job that chooses its start; that its value was kept is supposed."""
     if not job.chooses_start:
         return None
-    own = [t for t in trials if t.spec["job_version"] == job.job_version]
+    own = [t for t in trials if t.job_version == job.job_version]
     teaching = [t for t in own if t.origin.run_type in job.learn_from]
     models = [t for t in teaching if t.state.left_model]
     if not models:

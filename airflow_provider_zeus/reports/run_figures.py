@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.energy_source import SIMULATED, kind_of
 from airflow_provider_zeus.model.estimate import Estimate
@@ -215,7 +216,7 @@ class RunFigures:
         values |= self._saved()
         values |= self._aside()
         event = {name: _plain(value) for name, value in values.items()}
-        return {name: value for name, value in event.items() if value is not None}
+        return wire.without_none(event)
 
     def _aside(self) -> dict[str, Any]:
         """Energy and time of the run's failed and cleared attempts, this one among them; empty if
@@ -287,7 +288,7 @@ def with_log(
     figures = replace(figures, newest=newest)
     # Such a run has no batch size to compare.
     if last.planned.phase is Phase.MEASURED:
-        samples = profile(last.job_id, last.observation.where, str(last.spec["job_version"]))
+        samples = profile(last.job_id, last.observation.where, last.job_version)
         return replace(figures, limit=limit_saving([t.observation for t in own], samples))
     where = None
     if measured is not None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
 from airflow_provider_zeus.model.trial import Observation, Trial
+from airflow_provider_zeus.model.wire import without_none
 from airflow_provider_zeus.optimizer.arms import epoch_costs, epoch_costs_elsewhere, loads
 from airflow_provider_zeus.optimizer.posterior import own_arithmetic, posteriors
 from airflow_provider_zeus.printable import plain_name
@@ -123,7 +124,7 @@ def _gauges(prefix: str, figures: Mapping[str, float | None], tags: Tags) -> lis
 
 def _finite(figures: Mapping[str, float | None]) -> dict[str, float]:
     """The figures that are known and finite."""
-    numbers = {name: float(value) for name, value in figures.items() if value is not None}
+    numbers = {name: float(value) for name, value in without_none(figures).items()}
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 

@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Self
 
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.signals.series import Series, Step
 
 WORTH = 0.05  # a forecast errs: a smaller saving may be none
@@ -133,7 +134,7 @@ def forecast(published: Series, past: Series, *, now_s: float, until_s: float) -
     """Published values from now on; in their gaps the mean of the last days at the same time of
     day.
     """
-    lengths = [s for s in (published.step_s(), past.step_s()) if s is not None]
+    lengths = known_values((published.step_s(), past.step_s()))
     if not lengths:
         return published
     # The shorter steps of both: longer ones would blur the cheapest hour.
@@ -160,7 +161,7 @@ def usual_value(past: Series, start_s: float, end_s: float, now_s: float) -> flo
     first = max(math.ceil((end_s - now_s) / DAY_S), 1)
     earlier_s = [days * DAY_S for days in range(first, first + 7)]
     means = [past.mean(start_s - shift_s, end_s - shift_s) for shift_s in earlier_s]
-    values = [mean for mean in means if mean is not None]
+    values = known_values(means)
     # One or two days may be a holiday or a storm.
     return fmean(values) if len(values) >= 3 else None
 

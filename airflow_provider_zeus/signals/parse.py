@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.patterns import MOST_CELL
 from airflow_provider_zeus.signals.series import CARBON, MOST_STEPS, Series, Step, Unit, is_number
 
@@ -205,7 +206,7 @@ def _step_length_s(layout: Layout, said_s: float | None, begins_s: Sequence[floa
 
     Raises JobSpecError if the begins look like years or hours of the day and not like times.
     """
-    lengths_s = [s for s in (said_s, layout.step_s) if s is not None]
+    lengths_s = known_values((said_s, layout.step_s))
     if len(begins_s) > 1:
         usual_s = median([later - earlier for earlier, later in pairwise(begins_s)])
         lengths_s.append(usual_s)
@@ -245,11 +246,8 @@ def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
             "unit", layout.unit, "the answer is in another one", "name that of the answer"
         )
     # Of values and forecasts one is enough.
-    is_one_enough = bool(layout.values and layout.forecasts)
-    values = _column(answer, layout.values, needed=not is_one_enough)
-    forecasts = _column(answer, layout.forecasts, needed=not is_one_enough)
-    if is_one_enough and not values and not forecasts:
-        values = _column(answer, layout.values)  # its error says which part of the path is missing
+    forecasts = _column(answer, layout.forecasts, needed=not layout.values)
+    values = _column(answer, layout.values, needed=not forecasts)
     return _Columns(
         times=_column(answer, layout.times),
         values=values,

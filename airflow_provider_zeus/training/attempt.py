@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from airflow_provider_zeus.errors import ReportError
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.cost import Rates, Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
@@ -348,7 +349,7 @@ class LiveAttempt(AttemptSteps):
         # how much of the time the highest limit bound
         at_top = self._sweep.windows.cap.at[self._sweep.profiler.top_w]
         figures = {"capped": at_top.share, "sm_clock_mhz": at_top.clock_mhz}
-        notes |= {name: value for name, value in figures.items() if value is not None}
+        notes |= wire.without_none(figures)
         missed = self._sweep.missed_saving(self._meter.samples)
         if missed is not None:
             notes |= missed.notes(self._meter.samples)

@@ -17,7 +17,6 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.drawn_batches import BatchCount
 from airflow_provider_zeus.training.plan_progress import PlanProgress
-from airflow_provider_zeus.training.ranks import Ranks
 from airflow_provider_zeus.training.samples import (
     all_dropped,
     batch_size_of,
@@ -221,26 +220,24 @@ class _Pass:
 
 
 def run_loader(
-    data: Any,
-    batch_size: int,
-    options: Mapping[str, Any],
-    progress: PlanProgress,
-    ranks: Ranks,
-    *,
-    seed: int,
+    data: Any, batch_size: int, options: Mapping[str, Any], progress: PlanProgress
 ) -> ZeusDataLoader:
     """The loader of ``run.data_loader()``. Of several processes each gets a disjoint share of the
     data set.
 
     :param batch_size: of this process [samples].
-    :param seed: for shuffling the shares, the same in all processes; each pass adds 1.
 
     Raises the errors of :func:`make_loader`.
     """
+    ranks = progress.ranks
     if not ranks.several:
         return ZeusDataLoader(make_loader(data, batch_size, options), progress, batch_size)
     shared: Any = None
     if _is_to_divide(data, options):
+        # the same in all processes: the shares are then disjoint
+        seed = progress.plan.seed
+        if progress.live is not None:
+            seed += progress.live.passes
         shared = _torch_data().DistributedSampler(
             data,
             ranks.size,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
+from airflow_provider_zeus.model.groups import known_values, of_all
 from airflow_provider_zeus.power.meter import difference
 
 KNOWN = 3  # with fewer epochs nothing says what is usual
@@ -37,7 +38,7 @@ class EpochSpent(NamedTuple):
 
     def plus(self, other: EpochSpent) -> EpochSpent:
         """The sum of both."""
-        return EpochSpent._make(map(_sum, self, other))
+        return EpochSpent._make(of_all(sum, pair) for pair in zip(self, other, strict=True))
 
     def minus(self, other: EpochSpent) -> EpochSpent:
         """The difference, figure by figure."""
@@ -96,13 +97,7 @@ class Pauses:
 
 
 def _beyond(energy_j: float | None, before: list[float | None]) -> float | None:
-    values = [value for value in before if value is not None]
+    values = known_values(before)
     if energy_j is None or len(values) < len(before):
         return None
     return max(energy_j - statistics.median(values), 0.0)
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return None
-    return one + other

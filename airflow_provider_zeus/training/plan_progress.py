@@ -77,6 +77,8 @@ class PlanProgress:
         self.left = plan  # attempts are taken off it as they end
         self.began_s = time.monotonic()
         self.live: LiveAttempt | None = None
+        # before an attempt begins: the plan's usual one
+        self.planned = plan.attempts[plan.index_alone]
         self.killed: TrainingKilled | None = None  # a signal handler can only note it
         self.loop_only = False  # without train() nothing else ends the run
         self.finished = False
@@ -181,6 +183,7 @@ class PlanProgress:
             live.epochs_before = self.live.epochs_done
         self.loop_only = loop_only
         self.live = live
+        self.planned = live.planned
         if not loop_only:
             self.learning_rate = None
             self.keeps_rate = False

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
+from airflow_provider_zeus.model.groups import known_values, of_all
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation
-from airflow_provider_zeus.power.device import of_all
 from airflow_provider_zeus.power.meter import difference
 
 _BY_TORCHRUN = "start the processes by torchrun, which sets it"
@@ -246,7 +246,7 @@ def gathered(own: Observation, reports: Sequence[RankReport]) -> Observation:
 def _rest_s(reports: Sequence[RankReport], longest_s: float | None) -> float | None:
     """The part [s] of the longest time that the longest training steps leave."""
     differences = (difference(report.time_s, report.rest_s) for report in reports)
-    trained_s = [time_s for time_s in differences if time_s is not None]
+    trained_s = known_values(differences)
     if longest_s is None or not trained_s:
         return None
     return max(longest_s - max(trained_s), 0.0)

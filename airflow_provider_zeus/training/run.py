@@ -16,10 +16,9 @@ from typing import Any, Never, NoReturn, Self
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model.job_checks import Start
-from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, TrialKey
+from airflow_provider_zeus.model.trial import Observation, TrialKey
 from airflow_provider_zeus.patience import T, outlived
 from airflow_provider_zeus.power.device import Device
-from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.training import attempt_loop, starts
 from airflow_provider_zeus.training.data_loader import ZeusDataLoader, run_loader
 from airflow_provider_zeus.training.heartbeat import Heartbeat
@@ -43,22 +42,15 @@ class ZeusRun:
     exception, and the next attempt starts from scratch.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        device: Device,
-        sink: Sink,
-        limits: LimitControl | None = None,
-        *,
-        try_number: int | None = None,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        self.plan = plan
-        self.device = device
-        self.ranks = ranks
+    def __init__(self, progress: PlanProgress, *, retried: bool) -> None:
+        # has the attempt under way, which loaders and callbacks of frameworks look up at each call
+        self.progress = progress
+        self.plan = progress.plan
+        self.job = progress.job
+        self.device = progress.device
+        self.ranks = progress.ranks
         self._in_train = False
-        self._retried = environment.is_retry(try_number)
-        self.job = plan.job
+        self._retried = retried
         self._target = self.job.parsed_target
         # the interpreter sets it when an error ends a script
         self._error_before = getattr(sys, "last_value", None)
@@ -66,8 +58,6 @@ class ZeusRun:
         self._resources = ExitStack()
         # takes the value of the kept attempt
         self._hand_over: Callable[[Any], None] = lambda value: None
-        # the attempt under way, which loaders and callbacks of frameworks look up at each call
-        self.progress = PlanProgress(plan, device, limits, sink, ranks, try_number=try_number)
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be handed to another process, as by ``spawn``: nothing that it does there would
@@ -108,9 +98,9 @@ class ZeusRun:
         limits = environment.limits_of_plan(plan, device, ranks)
         if limits is not None:
             stack.enter_context(limits)
-        run = cls(
-            plan, device, sink or (lambda line: None), limits, try_number=try_number, ranks=ranks
-        )
+        sink = sink or (lambda line: None)
+        progress = PlanProgress(plan, device, limits, sink, ranks, try_number=try_number)
+        run = cls(progress, retried=environment.is_retry(try_number))
         stack.callback(Heartbeat(run.beat, plan.heartbeat_s).stop)
         run._resources = stack
         atexit.register(run._close)
@@ -148,14 +138,7 @@ class ZeusRun:
         """Batch size of the present attempt [samples], of all processes together; before it begins,
         the usual one's.
         """
-        return self._planned.batch_size
-
-    @property
-    def _planned(self) -> PlannedAttempt:
-        live = self.progress.live
-        if live is not None:
-            return live.planned
-        return self.plan.attempts[self.plan.index_alone]
+        return self.progress.planned.batch_size
 
     @property
     def local_batch_size(self) -> int:
@@ -277,7 +260,7 @@ class ZeusRun:
         """The planned start of the present attempt: ``"cold"``, ``"shrunk"`` or ``"warm"``
         (``ZeusJob.starts``).
         """
-        return (self._planned.start or Start.COLD).value
+        return (self.progress.planned.start or Start.COLD).value
 
     def start(self, model: Any, state: Any = None) -> str:
         """Give the fresh model its planned start, and return the start that was taken::
@@ -399,12 +382,7 @@ class ZeusRun:
         data only, not the validation data. Raises JobSpecError when another batch size is given,
         and at a first batch that does not tell its size.
         """
-        seed = self.plan.seed  # the same on all ranks
-        if self.progress.live is not None:
-            seed += self.progress.live.passes
-        return run_loader(
-            data, self.local_batch_size, options, self.progress, self.ranks, seed=seed
-        )
+        return run_loader(data, self.local_batch_size, options, self.progress)
 
     def step(self, samples: int | None = None) -> None:
         """Count an optimizer step over ``samples`` (default: the batch size); for loops without

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.training.attempt import LiveAttempt
@@ -77,8 +78,8 @@ class Trackers:
             "energy_source": seen.energy_source,
             "state": state.value,
         }
-        numbers = {name: float(value) for name, value in figures.items() if value is not None}
-        set_to = {name: value for name, value in settings.items() if value is not None}
+        numbers = {name: float(value) for name, value in wire.without_none(figures).items()}
+        set_to = wire.without_none(settings)
         opened = self._open
         self._open = {}  # the next attempt may open another run
         for name in list(self._trackers):

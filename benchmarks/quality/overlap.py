@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Decision, Phase, Trial
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks.quality.group_shape import Submission
 from benchmarks.simulation.driver import Config, Writer, grid
 from benchmarks.simulation.environment import Environment, Run
@@ -139,7 +140,9 @@ class Zeus:
         """A submission starts."""
         seed = decision_seed(self._writer.job_id, self._writer.number + 1, self._seed)
         running = list(self._running.values())
-        decision = choose(self._job, self._belief, device=self._device, running=running, seed=seed)
+        decision = choose(
+            Situation(self._job, self._belief, device=self._device, running=running, seed=seed)
+        )
         return self._attempt(decision, number=1)
 
     def end(self, going: Going) -> Going | None:

@@ -250,7 +250,7 @@ def workloads(found: Results) -> list[str]:
             ]
         )
     head = ["workload", "data, optimizer", "target", "default"]
-    measured = ["default here", "sizes that reach it", "trainings per size", "scatter"]
+    measured = ["default here", "sizes that reach it", "trainings per size", "scatter, %"]
     return table([*head, *measured], rows)
 
 
@@ -272,7 +272,7 @@ def _measured(scenario: Scenario) -> list[str]:
     trainings = f"{fewest}–{most}" if fewest < most else str(most)
     sizes = pair.batch_sizes
     sure = sum(reaching(pair, b) == 1 for b in sizes)
-    scatter = f"{100 * figures.spread_of_epochs(scenario):.1f} %"
+    scatter = f"{100 * figures.spread_of_epochs(scenario):.1f}"
     reach = f"{sure}/{len(sizes)}, {sizes[0]}–{sizes[-1]}"
     return [str(pair.default_batch_size), reach, trainings, scatter]
 

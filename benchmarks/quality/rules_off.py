@@ -25,6 +25,7 @@ from airflow_provider_zeus.model.trial import Decision
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import Predictions
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.policy import choose
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks.command import on_all_cores
 from benchmarks.quality.case_set import Cases, Recurring, recurring
 from benchmarks.replays import spent_by
@@ -165,8 +166,8 @@ def outcome_of(variant: Variant) -> Outcome:
 def _replay(what: Recurring, seed: int, digest: Any) -> Log:
     """Replay a job. Every decision is added to ``digest``."""
 
-    def recorded(*args: Any, **kwargs: Any) -> Decision:
-        decision = choose(*args, **kwargs)
+    def recorded(situation: Situation) -> Decision:
+        decision = choose(situation)
         for a in decision.attempts:
             # equal but for rounding is equal
             bounds = (a.bound_cost, a.bound_epochs, a.max_epoch_cost)

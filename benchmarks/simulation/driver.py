@@ -21,6 +21,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks.simulation.environment import Environment, Log, Run
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import PowerMeasurement
@@ -46,7 +47,7 @@ def replay(
     env: Environment | None = None,
     slices: Sequence[Slice] = (),
     learn: Callable[[Belief, Trial], Belief] = learn,
-    choose: Callable[..., Decision] = choose,
+    choose: Callable[[Situation], Decision] = choose,
 ) -> Log:
     """Replay ``job`` under its policy.
 
@@ -64,9 +65,8 @@ def replay(
         if shifts and t in shifts:
             env.scenario = shifts[t]
         data = slices[t] if slices else Slice(f"{t}", SLICE, None)
-        decision = choose(
-            job, belief, device=device, seed=decision_seed(writer.job_id, writer.number + 1, seed)
-        )
+        own_seed = decision_seed(writer.job_id, writer.number + 1, seed)
+        decision = choose(Situation(job, belief, device=device, seed=own_seed))
         runs: list[Run] = []
         for attempt in decision.attempts:
             run = env.attempt(attempt)

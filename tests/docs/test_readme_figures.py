@@ -59,19 +59,17 @@ def test_what_the_package_costs_on_all_pairs() -> None:
     pairs = {row[""].strip("*"): row for row in rows("Over all pairs")}
     untuned = {row[""].strip("*"): row for row in rows("The pairs on which nothing was tuned")}
     for name, column in (
-        ("this package, default policy", "cost, all runs"),
-        ("this package, default policy", "cost, 10 runs"),
-        ("zeus 0.16 as it is", "cost, all runs"),
+        ("default policy", "cost, all runs"),
+        ("default policy", "cost, 10 runs"),
+        ("zeus 0.16", "cost, all runs"),
     ):
         of_all, of_untuned = (found[name][column].partition(" ")[0] for found in (pairs, untuned))
         assert f"| {of_all} % ({of_untuned} %) |" in TEXT
-    saved = pairs["this package, default policy"]["cost, all runs"].partition(" ")[0]
+    saved = pairs["default policy"]["cost, all runs"].partition(" ")[0]
     assert f"cost **{saved.removeprefix('-')} % less** than always training the default" in TEXT
     best = pairs["best in hindsight"]["cost, all runs"].partition(" ")[0]
     assert f"(the best in hindsight: {best} %)" in TEXT
-    dearer, *_, of, count = (
-        pairs["this package, default policy"]["dearer on"].replace(",", "").split()
-    )
+    dearer, *_, of, count = pairs["default policy"]["dearer on"].replace(",", "").split()
     assert (of, count) == ("of", "24")
     assert f"on {dearer} of the {count} pairs it is still dearer" in TEXT
 
@@ -80,7 +78,7 @@ def test_what_the_package_costs_on_real_series() -> None:
     """The range over the series of each kind of default, of the column of the default policy."""
     costs: dict[str, list[int]] = {}
     for row in rows("Real retraining series"):
-        found = re.match(r"\**([+-][\d.]+)", row["this package, default policy"])
+        found = re.match(r"\**([+-][\d.]+)", row["default policy"])
         assert found, row
         size = next(value for value in row.values() if value in ("small", "near-optimal", "large"))
         costs.setdefault(size, []).append(round(float(found[1])))

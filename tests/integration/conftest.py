@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.operators import asking, mixins
+from airflow_provider_zeus.operators import asking, metrics, mixins, result_reporter
+from airflow_provider_zeus.patience import retried
+from airflow_provider_zeus.power.limits import guardian_client
+from airflow_provider_zeus.store import open  # noqa: A004
 
 
 @pytest.fixture
@@ -34,8 +37,11 @@ def run_dag(airflow_home: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def asks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run waits for a store that does not answer for two seconds instead of twenty."""
-    monkeypatch.setattr(asking, "answered", partial(asking.answered, most_s=2.0))
+    """A run asks a store that refuses again for two seconds instead of twenty.
+
+    One that answers has the twenty: in ``dag.test()`` a task must not go on beside a question.
+    """
+    monkeypatch.setattr(asking, "retried", lambda call, _: retried(call, 2.0))
 
 
 @pytest.fixture
@@ -70,7 +76,14 @@ def rerun_task(rerun_tasks: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine may take long to estimate a saving, and to push an XCom."""
+    """A busy machine may take long to estimate a saving, to push an XCom, to read a Variable,
+    to start a guardian, and to store the end of a task that is stopped.
+    """
     monkeypatch.setattr(mixins, "figures_of", partial(mixins.figures_of, most_s=60.0))
     monkeypatch.setattr(mixins, "PUSH_S", 60.0)
     monkeypatch.setitem(mixins.push.__kwdefaults__, "most_s", 60.0)
+    monkeypatch.setattr(metrics, "bounded", lambda call, _: call())
+    for module in (asking, open):
+        monkeypatch.setattr(module, "SETTINGS_S", 60.0)
+    monkeypatch.setattr(guardian_client, "START_S", 60.0)
+    monkeypatch.setattr(result_reporter, "STOPPED_S", 30.0)

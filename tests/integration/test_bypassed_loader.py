@@ -17,6 +17,7 @@ from airflow_provider_zeus.reports.dataset import as_dataset
 from airflow_provider_zeus.reports.job_remarks import bypassed
 from airflow_provider_zeus.reports.run_figures import Yardstick
 from airflow_provider_zeus.store.open import open_store
+from tests.handles import handle_of
 from tests.integration.jobs import FOUR_SIZES as JOB
 from tests.unit.plugin.kit import charts
 
@@ -60,7 +61,8 @@ def test_fourteen_runs_teach_nothing_save_nothing_and_say_so(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     for n in range(1, RUNS + 1):
-        kept = Recurrence.open(JOB, scheduled(n), conn_id="zeus_default").run().train(own_batches)
+        recurrence = Recurrence.open(JOB, scheduled(n), conn_id="zeus_default")
+        kept = handle_of(recurrence).train(own_batches)
         assert kept == 32, "the default: nothing else is tried"
     assert caplog.text.count(TELL_STEPS) == RUNS
     store = open_store()
@@ -104,7 +106,8 @@ def test_an_own_loader_of_the_chosen_size_teaches_without_being_told(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     for n in range(1, 6):
-        Recurrence.open(JOB, scheduled(n), conn_id="zeus_default").run().train(own_loader)
+        recurrence = Recurrence.open(JOB, scheduled(n), conn_id="zeus_default")
+        handle_of(recurrence).train(own_loader)
     assert TELL_STEPS not in caplog.text
     store = open_store()
     try:

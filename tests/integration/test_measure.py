@@ -244,20 +244,20 @@ def test_what_measures_itself_has_one_row_only(run_dag: Any, tmp_path: Path) -> 
 def test_a_task_that_is_not_named_or_was_short_or_waits_by_rescheduling_has_no_row(
     run_dag: Any, monkeypatch: pytest.MonkeyPatch, listens: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr(outside, "LEAST_S", 1.0)
     listens("named*, !named.left_*")
     with DAG("named", schedule=None, start_date=START) as dag:
 
         @task
         def long() -> None:
-            busy(1.1)
+            monkeypatch.setattr(outside, "LEAST_S", 0.0)
 
         @task
         def left_out() -> None:
-            busy(1.1)
+            monkeypatch.setattr(outside, "LEAST_S", 0.0)
 
         @task
-        def short() -> None: ...
+        def short() -> None:
+            monkeypatch.setattr(outside, "LEAST_S", 600.0)  # on a busy host, too
 
         TimeDeltaSensor(task_id="looks", delta=timedelta(0), mode="reschedule")
         long()

@@ -15,6 +15,7 @@ from airflow_provider_zeus import ZeusJob
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
 from airflow_provider_zeus.store.open import open_store
+from tests.handles import handle_of
 from tests.integration.jobs import FOUR_SIZES as JOB
 
 RUNS = 30
@@ -86,7 +87,7 @@ def test_a_size_that_always_fails_costs_no_run_its_model(
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     job = ZeusJob.from_dict({**JOB.to_dict(), "policy": policy})
     models = [
-        Recurrence.open(job, scheduled(n), conn_id="zeus_default").run().train(trains(fails))
+        handle_of(Recurrence.open(job, scheduled(n), conn_id="zeus_default")).train(trains(fails))
         for n in range(RUNS)
     ]
     assert len(models) == RUNS
@@ -112,7 +113,7 @@ def test_an_error_of_every_size_is_held_against_none(
     def night(n: int, train: Callable[[Any], str], try_number: int = 1) -> list[Trial]:
         recurrence = Recurrence.open(job, scheduled(n, try_number), conn_id="zeus_default")
         try:
-            recurrence.run().train(train)
+            handle_of(recurrence).train(train)
         except OSError:
             assert train is unreadable
         return [t for t in open_store().trials("d.train") if t.origin.run_id == f"r{n}"]

@@ -725,6 +725,7 @@ def test_a_socket_that_never_answers_holds_no_training_up(
         server.start()
         with pytest.raises(OSError, match="cannot be reached"):
             helper(str(tmp_path / "silent.sock"), ["GPU-x"]).set_limit_w(150.0)
+        wait_for(lambda: bool(connections), BUSY_S)  # its thread may begin late
         assert len(connections) == 1
         listener.shutdown(socket.SHUT_RDWR)
         server.join()

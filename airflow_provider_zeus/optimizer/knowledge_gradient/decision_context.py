@@ -10,7 +10,7 @@ import numpy as np
 
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import DeviceInfo
+from airflow_provider_zeus.model.trial import DeviceInfo, Lineage
 from airflow_provider_zeus.optimizer.arms import epoch_costs, profiled_epoch_costs
 from airflow_provider_zeus.optimizer.belief import Belief, model_of
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
@@ -28,8 +28,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.misses import (
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.situation import Situation
-from airflow_provider_zeus.optimizer.thompson import start_at
+from airflow_provider_zeus.optimizer.situation import Situation, start_at
 
 OUT_OF_REACH = 3  # one miss may be that of a slice
 # However good tries look, a job never loses more than this against always the default: so many runs
@@ -57,6 +56,8 @@ class DecisionContext(NamedTuple):
     miss_rates: MissRates | None
     horizon: float  # an answer is worth what later runs save by it
     times: RunTimes | None
+    obstacle: str | None
+    lineage: Lineage | None
 
     @classmethod
     def of(cls, situation: Situation) -> DecisionContext:
@@ -85,9 +86,12 @@ class DecisionContext(NamedTuple):
         if times is not None and not weights.fastest:
             slowdowns = {b: max(times.slowdown(b), 1.0) for b in times.most_s}
             costs |= profiled_epoch_costs(belief, device, profiles, weights, slowdowns)
+        runs_left = situation.runs_left
+        if job.expected_runs is not None:
+            runs_left = max(job.expected_runs - belief.recurrences - 1, 0)
         horizon = HORIZON
-        if situation.runs_left is not None:
-            horizon = min(HORIZON, float(situation.runs_left))
+        if runs_left is not None:
+            horizon = min(HORIZON, float(runs_left))
         return cls(
             job=job,
             belief=belief,
@@ -104,6 +108,8 @@ class DecisionContext(NamedTuple):
             miss_rates=_miss_rates(belief),
             horizon=horizon,
             times=times,
+            obstacle=situation.obstacle,
+            lineage=situation.lineage,
         )
 
     def with_room_after(

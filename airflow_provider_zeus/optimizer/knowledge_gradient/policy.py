@@ -26,8 +26,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import 
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import by_size
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import KEPT
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.situation import Situation
-from airflow_provider_zeus.optimizer.thompson import start_name
+from airflow_provider_zeus.optimizer.situation import start_name
 from airflow_provider_zeus.units import counted
 
 AUDIT_GAP = 5  # two audits in a row would tell the same
@@ -36,32 +35,10 @@ PREDICTED = "predicted from its neighbours"
 Attempts = tuple[PlannedAttempt, ...]
 
 
-def recommend(situation: Situation) -> Attempts:
-    """The attempts of the next recurrence."""
-    context = DecisionContext.of(situation)
-    return with_drift(context.belief, attempts_of_sizes(context, situation.obstacle))
-
-
-def with_drift(belief: Belief, attempts: Attempts) -> Attempts:
-    """The attempts, the first with a sentence about a change of the data that is still new."""
-    first, *after = attempts
-    if belief.changes and belief.age() <= KEPT:
-        change = belief.changes[-1]
-        factor = math.exp(change.jump)
-        first_shown = belief.run_of(change.shown_by[0])
-        last_shown = belief.run_of(change.shown_by[-1])
-        shown_by = f"runs {first_shown} to {last_shown}"
-        if first_shown == last_shown:
-            shown_by = f"run {last_shown}"
-        drift = Why.DRIFT.of(since=belief.run_of(change.since), shown_by=shown_by, factor=factor)
-        first = first.saying(drift)
-    return first, *after
-
-
-def attempts_of_sizes(context: DecisionContext, obstacle: str | None) -> Attempts:
-    """The attempts, without the sentence about the last change of the data."""
+def recommend(context: DecisionContext) -> Attempts:
+    """The attempts of the next recurrence, each from a cold start."""
     if not context.converged:
-        return (_before_convergence(context, obstacle),)
+        return (_before_convergence(context),)
     predictions = context.predictions()
     if predictions is None:
         # the default if it reached its target, else the size that needed the fewest epochs
@@ -69,16 +46,18 @@ def attempts_of_sizes(context: DecisionContext, obstacle: str | None) -> Attempt
         start = context.start_size()
         b = min(context.converged, key=lambda b: (b != start, log_epochs[b], b))
         return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=Why.NO_EPOCH_COST.of(b=b)),)
+    sizes = context.all_sizes
     index = predictions.incumbent()
-    b = context.all_sizes[index]
+    b = sizes[index]
     reach, predictions = context.with_room_after(b, predictions, context.in_reach)
     standing = context.standing(predictions, index)
-    obstacle = why_no_try(context, obstacle)
+    obstacle = why_no_try(context)
     if obstacle is None:
         choice = best(predictions, index, reach)
         tried = None
         if choice.index != index:
-            tried = _exploratory(context, predictions, choice, index)
+            source = _source(context, sizes[choice.index])
+            tried = try_of(context, predictions, choice, index, names=sizes, source=source)
         if tried is None or context.belief.recurrences >= AUDIT_GAP - 1:
             tried = _second_look(context, predictions, index) or tried
         if tried is not None:
@@ -92,10 +71,24 @@ def attempts_of_sizes(context: DecisionContext, obstacle: str | None) -> Attempt
     return (PlannedAttempt(batch_size=b, phase=Phase.INCUMBENT, why=why),)
 
 
-def why_no_try(context: DecisionContext, obstacle: str | None) -> str | None:
+def of_drift(belief: Belief) -> str:
+    """A sentence about a change of the data that is still new; empty if there is none."""
+    if not belief.changes or belief.age() > KEPT:
+        return ""
+    change = belief.changes[-1]
+    first_shown = belief.run_of(change.shown_by[0])
+    last_shown = belief.run_of(change.shown_by[-1])
+    shown_by = f"runs {first_shown} to {last_shown}"
+    if first_shown == last_shown:
+        shown_by = f"run {last_shown}"
+    since = belief.run_of(change.since)
+    return Why.DRIFT.of(since=since, shown_by=shown_by, factor=math.exp(change.jump))
+
+
+def why_no_try(context: DecisionContext) -> str | None:
     """Why no other size may be tried now; None if one may."""
-    if obstacle is not None:
-        return obstacle
+    if context.obstacle is not None:
+        return context.obstacle
     if context.belief.newest[1]:
         return Why.DIED.of()  # a retry has to end with a model
     if not context.epoch_costs:
@@ -105,9 +98,10 @@ def why_no_try(context: DecisionContext, obstacle: str | None) -> str | None:
     return None
 
 
-def _before_convergence(context: DecisionContext, obstacle: str | None) -> PlannedAttempt:
+def _before_convergence(context: DecisionContext) -> PlannedAttempt:
     """The default, then the batch sizes nearest to it, each without a bound."""
     start = context.start_size()
+    obstacle = context.obstacle
     if obstacle:
         return PlannedAttempt(
             batch_size=start, phase=Phase.INCUMBENT, why=Why.TAKES.of(obstacle=obstacle, b=start)
@@ -129,18 +123,11 @@ def _before_convergence(context: DecisionContext, obstacle: str | None) -> Plann
     return PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why=why)
 
 
-def _exploratory(
-    context: DecisionContext, predictions: Predictions, choice: Choice, incumbent: int
-) -> PlannedAttempt:
-    """An attempt whose net value exceeds the incumbent's. ``incumbent``: its index."""
+def _source(context: DecisionContext, b: int) -> str:
+    """Where the cost of a batch size is known from."""
     belief = context.belief
-    sizes = context.all_sizes
-    b = sizes[choice.index]
-    source = PREDICTED
     runs = sum(n >= belief.era and size == b for n, size, _ in belief.converged)
-    if runs:
-        source = f"from {counted(runs, 'run')}"
-    return try_of(context, predictions, choice, incumbent, names=sizes, source=source)
+    return f"from {counted(runs, 'run')}" if runs else PREDICTED
 
 
 def try_of(
@@ -152,7 +139,8 @@ def try_of(
     names: Sequence[object],
     source: str,
 ) -> PlannedAttempt:
-    """The attempt with the bounds of the choice, and why it is worth its cost.
+    """The attempt whose net value exceeds the incumbent's, with its bounds and why it is worth its
+    cost.
 
     :param incumbent: its index.
     :param names: of the candidates.

@@ -26,6 +26,7 @@ from airflow_provider_zeus.model.trial import (
     PlannedAttempt,
 )
 from airflow_provider_zeus.optimizer.belief import Belief
+from airflow_provider_zeus.optimizer.knowledge_gradient import policy
 from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import (
     Choice,
     Predictions,
@@ -39,15 +40,12 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Gaussi
 from airflow_provider_zeus.optimizer.knowledge_gradient.policy import (
     PREDICTED,
     Attempts,
-    attempts_of_sizes,
     bounded,
     try_of,
     why_no_try,
-    with_drift,
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import JUMP
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.slices import grouped
 from airflow_provider_zeus.optimizer.starts import RUNS_KEPT, StartRun, cold_is_due, possible
 
@@ -81,25 +79,23 @@ class Pairs(NamedTuple):
     in_reach: Sequence[bool]
 
 
-def recommend(situation: Situation, only: int | None = None) -> Attempts:
+def recommend(context: DecisionContext, only: int | None = None) -> Attempts:
     """The attempts of the next recurrence, each with its start.
 
     :param only: the batch size that is pinned.
     """
-    belief = situation.belief
-    lineage = situation.lineage
-    obstacle = situation.obstacle
-    context = DecisionContext.of(situation)
-    starts, why_cold = possible(situation.job, belief.starts, belief.served, lineage)
+    belief = context.belief
+    lineage = context.lineage
+    starts, why_cold = possible(context.job, belief.starts, belief.served, lineage)
     if not starts or lineage is None:
-        return with_drift(belief, _cold(attempts_of_sizes(context, obstacle), why_cold))
+        return _cold(policy.recommend(context), why_cold)
     models = [_model(belief, start, lineage) for start in starts]
     base = context.predictions()
     none_known = not context.converged and not any(
         model.reached & context.feasible for model in models
     )
     if base is None or none_known:
-        return with_drift(belief, _before_any(context, obstacle, models, why_cold))
+        return _before_any(context, models, why_cold)
     candidates = _pairs(context, base, models)
     if only is not None:
         trusted = [
@@ -111,8 +107,8 @@ def recommend(situation: Situation, only: int | None = None) -> Attempts:
             predictions = candidates.predictions._replace(trusted=trusted)
             start = candidates.pairs[predictions.incumbent()][1]
         return (PlannedAttempt(batch_size=only, phase=Phase.PINNED, why="", start=start),)
-    first, *after = _attempts(context, candidates, obstacle, lineage)
-    return with_drift(belief, (first.saying(why_cold), *after))
+    first, *after = _attempts(context, candidates, lineage)
+    return first.saying(why_cold), *after
 
 
 def _cold(attempts: Attempts, why: str) -> Attempts:
@@ -120,26 +116,22 @@ def _cold(attempts: Attempts, why: str) -> Attempts:
     return first.saying(why), *after
 
 
-def _before_any(
-    context: DecisionContext, obstacle: str | None, models: Sequence[StartModel], why_cold: str
-) -> Attempts:
+def _before_any(context: DecisionContext, models: Sequence[StartModel], why_cold: str) -> Attempts:
     """The attempt before any run reached its target: a new start comes before another size."""
     untried = [model.start for model in models if not model.runs]
     b = context.start_size()
     if (
-        obstacle is None
+        context.obstacle is None
         and untried
         and b in context.belief.newest_runs
         and not context.belief.newest[1]
     ):
         why = Why.START_BEFORE_SIZE.of(b=b, start=untried[0])
         return (PlannedAttempt(batch_size=b, phase=Phase.EXPLORE, why=why, start=untried[0]),)
-    return _cold(attempts_of_sizes(context, obstacle), why_cold)
+    return _cold(policy.recommend(context), why_cold)
 
 
-def _attempts(
-    context: DecisionContext, candidates: Pairs, obstacle: str | None, lineage: Lineage
-) -> Attempts:
+def _attempts(context: DecisionContext, candidates: Pairs, lineage: Lineage) -> Attempts:
     """A try and the incumbent pair after it; that pair alone; or the cold run that is due."""
     pairs = candidates.pairs
     predictions = candidates.predictions
@@ -150,7 +142,7 @@ def _attempts(
         if due is not None:
             return (due,)
     standing = Why.NO_PAIR_SURELY_CHEAPER.of()
-    obstacle = why_no_try(context, obstacle)
+    obstacle = why_no_try(context)
     if obstacle is None:
         choice = best(predictions, index, candidates.in_reach)
         if choice.index != index:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.model.size_bounds import MOST_EPOCHS
 from airflow_provider_zeus.model.target import Target
 from airflow_provider_zeus.model.trial import Trial
@@ -74,7 +75,7 @@ def attempts(trials: Sequence[Trial]) -> Chart | None:
     of_all = [
         MetricCurve.of(trial, f"{n}: {words.sized(trial)}") for n, trial in enumerate(trials, 1)
     ]
-    curves = [curve for curve in of_all if curve is not None]
+    curves = known_values(of_all)
     if not curves:
         return None
     return chart_of(curves)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from airflow_provider_zeus.model.cost import Weights, weights_of
-from airflow_provider_zeus.model.groups import sum_of_known
+from airflow_provider_zeus.model.groups import known_values, sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import (
@@ -25,6 +25,7 @@ from airflow_provider_zeus.model.trial import (
     Trial,
     TrialKey,
 )
+from airflow_provider_zeus.model.wire import without_none
 from airflow_provider_zeus.plugin.answer_parts import (
     Answer,
     Chart,
@@ -259,9 +260,7 @@ class RunPart:
         incomplete = row.time if energy_j is None else row.energy
         figures = {"Energy": energy, "Time": row.time}
         converted = {"Money": factors.money(energy_j, gpu_s), "CO₂e": factors.carbon(energy_j)}
-        for name, figure in converted.items():
-            if figure is not None:
-                figures[name] = figure
+        figures |= without_none(converted)
         for name, figure in figures.items():
             # Money of a part of the energy is a part, too.
             if name != "Time" and figure.value is not None:
@@ -413,7 +412,7 @@ class RunTraces:
             )
             for size, observation in newest.items()
         ]
-        return [curve for curve in reversed(curves) if curve is not None]
+        return known_values(reversed(curves))
 
 
 def _make_incomplete(figure: Figure, by: str) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from airflow_provider_zeus.model.groups import grouped, known_sum
 from airflow_provider_zeus.model.job_ids import names_in
 from airflow_provider_zeus.model.period_sum import PeriodSum
-from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.model.trial import Observation, State, Trial, timed
 from airflow_provider_zeus.plugin.answer_parts import Figure, Short, Source
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.factors import Factors
@@ -180,7 +180,7 @@ def _task_of(job_id: str, dag_id: str) -> str:
 
 def _of_trials(own: Sequence[Trial]) -> list[TaskSpent]:
     """The cost of one task of a run with all its map indexes and tries, by source."""
-    measured = [trial for trial in own if trial.observation.time_s is not None]
+    measured = timed(own)
     if not measured:
         return [_of_source(own, None, is_part=False)]
     is_part = len(measured) < len(own)

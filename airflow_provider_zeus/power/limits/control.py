@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from threading import RLock
 from typing import Self
 
 from airflow_provider_zeus.errors import DeviceError
-from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.log_guard import guarded_log, level
 from airflow_provider_zeus.power.device import Device
 from airflow_provider_zeus.power.limits.guardian_client import GuardianClient
 from airflow_provider_zeus.power.limits.limit_format import is_ours, is_rounded, same_w
@@ -151,9 +150,8 @@ class LimitControl:
                 self._guardian = self._guardian.restarted()
             except DeviceError as error:
                 # logged once: the heartbeat tries again every few seconds
-                level = logging.DEBUG if self._is_guardian_missing else logging.WARNING
                 log.log(
-                    level,
+                    level(again=self._is_guardian_missing),
                     "The guardian of the power limit died and cannot be replaced yet: %s",
                     error,
                 )

@@ -195,14 +195,12 @@ def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[i
     if path in _held:  # it is this training itself
         return
     with contextlib.suppress(OSError):  # there is no lock, so no process holds it
-        descriptor = private_files.open_file(path, os.O_RDWR | os.O_APPEND)
-        try:
+        file = private_files.open_file(path, os.O_RDWR | os.O_APPEND)
+        with private_files.closing(file) as descriptor:
             holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace")
             # A task must not report itself as a stranger.
             if not any(f"process {pid} on {socket.gethostname()}" in holder for pid in ours):
                 os.write(descriptor, b"+")
-        finally:
-            os.close(descriptor)
 
 
 def held_here() -> tuple[str, ...]:

@@ -86,11 +86,9 @@ class GuardianClient:
         [W].
         """
         self._record["set_w"] = list(limits_w)
-        descriptor = private_files.open_file(self._path, os.O_RDWR)
-        try:
+        file = private_files.open_file(self._path, os.O_RDWR)
+        with private_files.closing(file) as descriptor:
             record.write(descriptor, self._record)
-        finally:
-            os.close(descriptor)
 
     def finish(self) -> None:
         """End the guardian and remove its record, after the limit was given back."""

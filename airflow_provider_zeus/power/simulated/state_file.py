@@ -37,13 +37,10 @@ class StateFile:
     """
 
     def __init__(self, path: str) -> None:
-        descriptor = private_files.open_file(path, os.O_RDWR)
-        try:
+        with private_files.closing(private_files.open_file(path, os.O_RDWR)) as descriptor:
             if os.fstat(descriptor).st_size != SIZE:
                 raise ValueError(f"{path} is not a simulated GPU's state: not {SIZE} bytes long")
             view = memoryview(mmap.mmap(descriptor, SIZE))
-        finally:
-            os.close(descriptor)
         self.slots = view[len(MAGIC) :].cast("d")
         is_state = all(0.0 <= value < math.inf for value in self.slots)
         if bytes(view[: len(MAGIC)]) != MAGIC or not is_state:

@@ -159,7 +159,7 @@ def _held_alone(log: Path) -> Iterator[None]:
         descriptor = private_files.open_file(log, os.O_RDWR)
     except OSError as error:
         raise StoreError(f"{log} cannot be opened ({error.strerror}).") from None
-    try:
+    with private_files.closing(descriptor):
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCK_LENGTH, LOCK_BYTES)
         except OSError:
@@ -169,15 +169,11 @@ def _held_alone(log: Path) -> Iterator[None]:
                 f"Zeus runs, and try again (fuser {log} names the process)."
             ) from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _sync_folder(file: Path) -> None:
     """Write the new name to the disk, if the file system can."""
     with suppress(OSError):
         folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with private_files.closing(folder):
             os.fsync(folder)
-        finally:
-            os.close(folder)

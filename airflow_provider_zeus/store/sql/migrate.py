@@ -200,7 +200,7 @@ def _file_lock(path: Path) -> Iterator[None]:
             f"The run log at {path} cannot be made ({error.strerror}); make it writable."
         ) from None
     until_s = time.monotonic() + LOCK_S
-    try:
+    with private_files.closing(lock):
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -214,5 +214,3 @@ def _file_lock(path: Path) -> Iterator[None]:
                     ) from None
             time.sleep(0.05)
         yield
-    finally:
-        os.close(lock)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from airflow_provider_zeus.model.cost import TICK_S
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.power.device import POWER_CAP, Clocks, Device
 from airflow_provider_zeus.power.meter import MOST_SHARE, Reading, Span
@@ -257,7 +258,7 @@ class MeasurementWindows:
                 first = None
         self._first = None
         self._unsettled = 0
-        return [sample for sample in (first, piece) if sample is not None]
+        return known_values((first, piece))
 
     def _piece(self, *, at_end: bool) -> ProfileSample | None:
         """The piece that is over; None if it has no samples, or its energy is not known."""

@@ -14,6 +14,7 @@ from airflow_provider_zeus.model.estimate import SURE, Estimate, Z
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.partial_sums import since_mark
 from airflow_provider_zeus.model.trial import ProfileSample
+from airflow_provider_zeus.model.wire import without_none
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.signals.forecast import weighed
 from airflow_provider_zeus.training.profiling.measurement_windows import BOUND, never_binds
@@ -67,9 +68,8 @@ class MissedSaving(NamedTuple):
         }
         for name, share in (("energy", self.energy), ("time", self.time)):
             ends = {"": share.value, "_low": share.low, "_high": share.high}
-            for end, value in ends.items():
-                if value is not None:
-                    notes[f"optimum_saves_{name}{end}"] = value
+            for end, value in without_none(ends).items():
+                notes[f"optimum_saves_{name}{end}"] = value
         return notes
 
     def text(self, samples: int) -> str:

@@ -22,7 +22,6 @@ its result.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
-from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.log_guard import guarded_log, level
 from airflow_provider_zeus.model.partial_sums import thinned
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.power.device import Device, NoneDevice
@@ -207,7 +206,7 @@ class _Place:
         """Let a line wait that the sink did not take."""
         self.waiting = folded([*self.waiting, line])
         log.log(
-            logging.DEBUG if self._failing else logging.WARNING,
+            level(again=self._failing),
             "Zeus could not write a %r line to %s (%s); it tries again.",
             line.kind,
             self._name,

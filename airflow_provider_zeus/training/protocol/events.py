@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import io
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 from uuid import uuid4
 
-from airflow_provider_zeus.log_guard import guarded_log
+from airflow_provider_zeus.log_guard import guarded_log, level
 from airflow_provider_zeus.model.partial_sums import bounded_points, joined
 from airflow_provider_zeus.model.size_bounds import MOST_SAMPLES, truncated, truncated_observation
 from airflow_provider_zeus.model.trial import (
@@ -312,7 +311,7 @@ class ResultSender:
                 self._failing = False
             except Exception:
                 log.log(
-                    logging.DEBUG if self._failing else logging.WARNING,
+                    level(again=self._failing),
                     "Zeus could not write a %r line of its result; it tries again.",
                     self._waiting[0].kind,
                     exc_info=True,

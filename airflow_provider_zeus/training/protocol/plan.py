@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from airflow_provider_zeus.errors import JobSpecError
+from airflow_provider_zeus.model.groups import known_values
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.learning_rate import EarlierRate
@@ -184,7 +185,7 @@ class Plan(HostSettings):
             if not plan.attempts:
                 raise ValueError("no attempts")
             sizes = [attempt.batch_size for attempt in plan.in_order]
-            chosen = [size for size in sizes if size is not None]
+            chosen = known_values(sizes)
             if plan.heartbeat_s <= 0 or min(chosen, default=1) < 1:
                 raise ValueError("a heartbeat or a batch size below 1")
             if None in sizes and plan.job.chooses_size:

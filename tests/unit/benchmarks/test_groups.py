@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Observation, Phase, State, Trial
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks import groups as benchmark
 from benchmarks.quality import overlap
 from benchmarks.quality.group_shape import (
@@ -167,9 +168,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Trial], int]
     seen: list[tuple[Sequence[Trial], int]] = []
     choose = overlap.choose
 
-    def watching(job: Any, belief: Any, *, running: Sequence[Trial], **others: Any) -> Any:
-        seen.append((tuple(running), belief.newest[0]))
-        return choose(job, belief, running=running, **others)
+    def watching(situation: Situation) -> Any:
+        seen.append((tuple(situation.running), situation.belief.newest[0]))
+        return choose(situation)
 
     monkeypatch.setattr(overlap, "choose", watching)
     return seen

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_zeus.model.job_checks import POLICIES
 from airflow_provider_zeus.model.trial import Phase
 from airflow_provider_zeus.optimizer.knowledge_gradient import epochs, gp, slice_filter
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks import learn
 
 
@@ -20,7 +21,7 @@ def test_histories_have_explored_and_sample(policy: str) -> None:
     found = dict(learn.histories(job, (0, 3, 30)))
     assert [belief.newest[0] for belief in found.values()] == [0, 3, 30]
     assert {b for _, b, _ in found[30].converged} == set(job.batch_sizes)
-    phase = learn.choose(job, found[30], device=learn.DEVICE).attempts[0].phase
+    phase = learn.choose(Situation(job, found[30], device=learn.DEVICE)).attempts[0].phase
     assert phase is (Phase.SAMPLE if policy == "zeus" else Phase.INCUMBENT), "exploration is over"
 
 

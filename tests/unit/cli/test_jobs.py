@@ -13,12 +13,13 @@ import pytest
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.plugin.api import reading
-from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
+from airflow_provider_zeus.store.live_settings import CHANGED
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.sql.store import Store
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, variable_key
 from airflow_provider_zeus.units import SHORT_TASKS
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
@@ -216,7 +217,9 @@ def test_an_excluded_run_teaches_nothing_until_that_is_undone(zeus: Zeus, store:
     asked = open_store().ask(request(5)).trial
     assert asked.decision.settings == {"excluded": [1, 4, 5]}
     taught = [trial for trial in store.trials("d.train") if trial.number in (2, 3)]
-    as_if = choose(JOB, reduce(learn, taught, prior(JOB)), device=DEVICE, seed=asked.decision.seed)
+    as_if = choose(
+        Situation(JOB, reduce(learn, taught, prior(JOB)), device=DEVICE, seed=asked.decision.seed)
+    )
     assert asked.decision == as_if
     assert zeus("jobs", "exclude", "d.train", "4", "--undo").status == 0
     assert settings() == {"excluded": [1]}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -220,7 +221,10 @@ def test_owners_and_tags_have_totals_by_kind_from_one_maker() -> None:
     )
 
 
-def test_the_month_of_a_real_log_in_each_form(zeus: Zeus, store: Store) -> None:
+def test_the_month_of_a_real_log_in_each_form(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", datetime(2026, 11, 30, tzinfo=UTC).timestamp)  # none ends
     for n in (1, 2, 3):
         asked = store.ask(request(n))
         store.tell(asked.trial.key, State.CONVERGED, report(asked.trial.batch_size))
@@ -232,7 +236,7 @@ def test_the_month_of_a_real_log_in_each_form(zeus: Zeus, store: Store) -> None:
         3,
         None,
     )
-    assert row["month"] == f"{datetime.now(UTC):%Y-%m}"
+    assert row["month"] == MONTH
     assert row["energy_kwh"] == pytest.approx(energy_kwh)
     (line,) = csv.DictReader(zeus("report", "--by", "job", "--output", "csv").out.splitlines())
     assert (line["job_id"], line["runs"], line["money"]) == ("d.train", "3", "")

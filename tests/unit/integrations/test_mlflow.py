@@ -236,7 +236,7 @@ def test_a_server_that_hangs_holds_no_training(
         assert run.train(loop) == 256
         took_s = time.monotonic() - begun_s
         mlflow.set_tracking_uri((kit.tmp / "mlruns").as_uri())
-    assert took_s < 30.0, "MLflow itself waits for two minutes"
+    assert took_s < 90.0, "MLflow itself waits for two minutes"
     assert [end.state for end in kit.ends()] == [State.GIVEN_UP, State.CONVERGED]
     assert caplog.text.count("mlflow has not answered for 0.5 s") == 1
 

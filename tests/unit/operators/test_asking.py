@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,13 @@ import sqlalchemy as sa
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.learning_rate import EarlierRate
 from airflow_provider_zeus.model.partial_sums import Report
-from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.model.trial import Observation, Phase, State
 from airflow_provider_zeus.operators import asking
 from airflow_provider_zeus.operators.asking import answered, log_remarks
 from airflow_provider_zeus.operators.config import ZeusConfig
+from airflow_provider_zeus.store.base import AskAnswer
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
+from airflow_provider_zeus.switch import OFF
 from tests.unit.plugin.kit import trial
 from tests.unit.store.store_kit import JOB, DictPort, request
 
@@ -95,19 +97,27 @@ def test_what_does_not_pass_is_an_error_at_once(strict: bool) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_store_that_never_answers_is_given_up_and_a_late_answer_closed(
-    store: SqlStore, again: bool
+    store: SqlStore, again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
+    opening = threading.Event()
     answers = threading.Event()
     if again:
         store.ask(request(1))  # as by a try of the question whose answer was lost
 
     def opened() -> Store:
+        opening.set()
         answers.wait()
         return store
 
-    with pytest.raises(StoreError, match="has not answered for 1 s") as caught:
-        answered(request(1), opened, over, 1.0)  # time enough for its thread to begin
+    def time_is_up(call: Callable[[], Any], most_s: float) -> Any:
+        threading.Thread(target=call, daemon=True).start()
+        assert opening.wait(60)
+        raise TimeoutError
+
+    monkeypatch.setattr(asking, "bounded", time_is_up)
+    with pytest.raises(StoreError, match="has not answered for 20 s") as caught:
+        answered(request(1), opened, over)
     assert caught.value.unsure, "it may have opened the trial"
     assert not over.is_set(), "so no row may be written in its place"
     answers.set()
@@ -150,15 +160,52 @@ def test_an_error_of_any_kind_fails_a_strict_job_alone(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(asking, "open_store", fails)
-    question = replace(request(1), job=replace(JOB, strict=strict))
-    ask = partial(asking.ask, question, "zeus_default", ZeusConfig.read(), overlap_possible=True)
+    answers: list[AskAnswer] = []
+    ask = partial(
+        asking.ask,
+        replace(request(1), job=replace(JOB, strict=strict)),
+        "zeus_default",
+        ZeusConfig.read(),
+        overlap_possible=True,
+        watch=lambda answer, reopen: answers.append(answer),
+    )
     if strict:
         with pytest.raises(PermissionError):
             ask()
+        assert answers == []
     else:
         asked = ask()
         assert asked.store is None
         assert asked.answer.trial.batch_size == JOB.default_batch_size
+        assert answers == [asked.answer]
+
+
+def test_the_users_of_a_strict_job_hear_that_it_has_no_store(
+    monkeypatch: pytest.MonkeyPatch, airflow_home: Path
+) -> None:
+    def fails(*_: Any, **__: Any) -> Store:
+        raise StoreError("It is away.")
+
+    monkeypatch.setattr(asking, "open_store", fails)
+    answers: list[AskAnswer] = []
+    with pytest.raises(StoreError, match="It is away"):
+        asking.ask(
+            replace(request(1), job=replace(JOB, strict=True)),
+            "zeus_default",
+            ZeusConfig.read(),
+            overlap_possible=True,
+            watch=lambda answer, reopen: answers.append(answer),
+        )
+    assert [answer.trial.planned.phase for answer in answers] == [Phase.FALLBACK]
+
+
+def test_no_one_is_told_of_a_run_that_is_switched_off(airflow_home: Path) -> None:
+    def watch(*_: Any) -> None:
+        raise AssertionError("it is switched off")
+
+    config = replace(ZeusConfig.read(), enabled=OFF)
+    asked = asking.ask(request(1), "zeus_default", config, overlap_possible=True, watch=watch)
+    assert asked.store is not None
 
 
 def test_the_answer_has_the_rate_of_the_run_before_and_logs_no_remark_of_it(
@@ -171,7 +218,13 @@ def test_the_answer_has_the_rate_of_the_run_before_and_logs_no_remark_of_it(
     rates = []
     for number in range(1, 5):
         question = request(number)
-        asked = asking.ask(question, "zeus_default", ZeusConfig.read(), overlap_possible=True)
+        asked = asking.ask(
+            question,
+            "zeus_default",
+            ZeusConfig.read(),
+            overlap_possible=True,
+            watch=lambda answer, reopen: None,
+        )
         answer = asked.answer
         rates.append(answer.earlier_rate)
         observation = Observation(epochs=5.0, metric=0.9, learning_rate=0.1)
@@ -193,3 +246,14 @@ def test_the_log_of_a_task_tells_nothing_of_another_dags_runs(
     log_remarks(asking.newest_trials(lambda: store, newest[-1]), newest[-1])
     assert "a task of another DAG has others" in caplog.text
     assert not any(text in caplog.text for text in ("secret", "loss"))
+
+
+def test_a_control_character_of_the_run_log_does_not_reach_a_tasks_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    newest = [trial(1, "r1", device_model="V100\x1b[2J"), trial(2, "r2", device_model="A100")]
+    caplog.set_level("INFO")
+    store = cast(Store, SimpleNamespace(trials=lambda job_id, last: newest))
+    log_remarks(asking.newest_trials(lambda: store, newest[-1]), newest[-1])
+    assert "A100" in caplog.text
+    assert "\x1b" not in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_provider_zeus import ZeusJob
-from airflow_provider_zeus.errors import JobSpecError, SignalError
+from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.mixins import ReportsCost
@@ -23,6 +24,7 @@ from airflow_provider_zeus.power import device
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.open import open_store
+from tests.handles import handle_of
 
 JOB = ZeusJob(
     batch_sizes=[16, 32],
@@ -78,7 +80,7 @@ def test_a_failing_xcom_fails_no_training(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))  # the store's file
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert recurrence.run().train(loop) == "kept"
+    assert handle_of(recurrence).train(loop) == "kept"
     report(recurrence)
     assert "XCom zeus_decision" in caplog.text
     assert "XCom zeus_cost" in caplog.text
@@ -93,7 +95,7 @@ def test_nothing_that_comes_after_the_training_raises(
 ) -> None:
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     recurrence = Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert recurrence.run().train(loop) == "kept"
+    assert handle_of(recurrence).train(loop) == "kept"
 
     def lost(*_: object) -> None:
         raise RuntimeError("GPU is lost")
@@ -104,7 +106,7 @@ def test_nothing_that_comes_after_the_training_raises(
     report(recurrence)
 
 
-@pytest.mark.parametrize("fails", ["ask_request", "ask_watched", "say_asked", "_check_limits"])
+@pytest.mark.parametrize("fails", ["ask_request", "ask", "say_asked", "_check_limits"])
 def test_a_device_that_was_opened_is_closed_whatever_fails_before_the_training(
     airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
 ) -> None:
@@ -168,6 +170,38 @@ def test_the_schedule_says_how_many_runs_are_left_where_the_job_does_not() -> No
     assert ask_request(replace(JOB, expected_runs=20), known, None, lease_s=90).runs_left is None
 
 
+def test_users_of_a_strict_job_hear_that_its_store_is_away(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "airflow_provider_zeus.operators.recurrence"
+    looks: list[dict[str, bool]] = []
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreError("no route to host")
+
+    monkeypatch.setattr(f"{module}.ask", away)
+    monkeypatch.setattr(
+        f"{module}.alerts_of", lambda *_: SimpleNamespace(watch=lambda **how: looks.append(how))
+    )
+    with pytest.raises(StoreError, match="no route to host"):
+        Recurrence.open(JOB, context(), conn_id="zeus_default")
+    assert looks == [{"after_killed": False}]
+
+
+def test_the_time_that_asking_took_is_gone_from_the_execution_timeout(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    task = SimpleNamespace(max_active_tis_per_dag=None, execution_timeout=timedelta(hours=1))
+    begun_s = time.monotonic()
+    recurrence = Recurrence.open(JOB, context(task=task), conn_id="zeus_default")
+    took_s = time.monotonic() - begun_s
+    left_s = recurrence.plan.time_left_s
+    recurrence.close_device()
+    assert left_s is not None
+    assert 3600 - took_s <= left_s < 3600
+
+
 def test_map_indexes_that_share_a_job_are_told_once_how_to_part(
     airflow_home: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -225,7 +259,7 @@ def test_that_nothing_measures_energy_is_told_at_length_when_it_is_new(
         ti = type("Task", (NoXCom,), names)()
         recurrence = Recurrence.open(JOB, context(ti=ti), conn_id="zeus_default")
         if trains:
-            recurrence.run().train(loop)
+            handle_of(recurrence).train(loop)
         recurrence.close_device()
         said = [record.getMessage() for record in caplog.records]
         return [each for each in said if "on time alone" in each]

@@ -91,6 +91,7 @@ def test_each_attempt_gets_its_row_and_its_result(store: SqlStore, tmp_path: Pat
     assert store.trials(JOB_ID)[-1].observation.energy_j == 5.0
     reporter(end(1, State.GIVEN_UP))
     reporter(ResultLine(kind="attempt", start_id="s", attempt=2, batch_size=32))
+    settled(reporter)
     assert [t.state for t in store.trials(JOB_ID)[1:]] == [State.GIVEN_UP, State.RUNNING]
     reporter(end(2, State.CONVERGED))
     reporter(ResultLine(kind="final", start_id="s", attempt=2))

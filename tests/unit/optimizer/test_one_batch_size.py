@@ -10,6 +10,7 @@ from airflow_provider_zeus.model.cost import Weights, best_limit
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import DeviceInfo, ProfileSample, State
 from airflow_provider_zeus.optimizer.policy import Belief, choose, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.training.protocol.events import ResultLine
 from airflow_provider_zeus.training.protocol.plan import Plan
@@ -45,7 +46,9 @@ class Recurring:
     def recur(self) -> list[ResultLine]:
         self.number += 1
         decision = choose(
-            self.job, self.belief, profiles=self.profile, device=self.device, seed=self.number
+            Situation(
+                self.job, self.belief, profiles=self.profile, device=self.device, seed=self.number
+            )
         )
         assert [a.batch_size for a in decision.attempts] == [B]
         assert not decision.attempts[0].bounded

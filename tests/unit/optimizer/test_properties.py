@@ -31,6 +31,7 @@ from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
 from airflow_provider_zeus.optimizer.belief import RATES_KEPT
 from airflow_provider_zeus.optimizer.learn import FAILURES_KEPT, KEPT_AFTER, WELL_KEPT
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from tests.strategies import (
     REPRODUCIBLE,
     V100,
@@ -81,7 +82,7 @@ def test_decisions_and_arms_hold_finite_numbers_only(
 ) -> None:
     job, log = job_and_log
     belief = belief_of(job, log)
-    decision = choose(job, belief, device=device, profiles=profile, seed=seed)
+    decision = choose(Situation(job, belief, device=device, profiles=profile, seed=seed))
     weights = Weights.of(job, device or belief.last_device())
     costs = epoch_costs(belief, device or belief.last_device(), profile, weights)
     arms = arms_of(belief, costs)
@@ -105,7 +106,7 @@ def test_every_decision_is_one_bounded_attempt_at_most_and_then_the_incumbent(
     others = [t for t in log if t.state is State.RUNNING] if running else []
     settings = data.draw(st.sampled_from([{}, {"pause_exploration": True}, {"pin_batch_size": 32}]))
     decision = choose(
-        job, belief, device=device, profiles=profile, running=others, settings=settings
+        Situation(job, belief, device=device, profiles=profile, running=others, settings=settings)
     )
     *exploratory, last = decision.attempts
     assert len(exploratory) <= 1
@@ -130,7 +131,7 @@ def test_every_attempt_says_why_in_one_sentence_that_names_its_batch_size(
 ) -> None:
     job, log = job_and_log
     belief = belief_of(job, log)
-    for attempt in choose(job, belief, device=device, profiles=profile).attempts:
+    for attempt in choose(Situation(job, belief, device=device, profiles=profile)).attempts:
         # a second one, where the target is new
         why = attempt.why.removesuffix(f" {belief.target_change()}")
         assert is_one_sentence(why), why
@@ -198,9 +199,13 @@ def test_the_same_log_and_seed_give_the_same_decision(
     job, log = job_and_log
     seed = decision_seed("dag.train", len(log) + 1)
     again = ZeusJob.from_dict(json.loads(json.dumps(job.to_dict())))
-    first = choose(job, belief_of(job, log), device=device, profiles=profile, seed=seed)
+    first = choose(Situation(job, belief_of(job, log), device=device, profiles=profile, seed=seed))
     assert (
-        choose(again, belief_of(again, log), device=device, profiles=profile[::-1], seed=seed)
+        choose(
+            Situation(
+                again, belief_of(again, log), device=device, profiles=profile[::-1], seed=seed
+            )
+        )
         == first
     )
 
@@ -214,8 +219,8 @@ def test_the_final_log_gives_one_belief_in_any_order_of_arrival(
     in_order = belief_of(job, log)
     shuffled = belief_of(job, data.draw(st.permutations(log)))
     assert shuffled == in_order
-    assert choose(job, shuffled, device=device, seed=7) == choose(
-        job, in_order, device=device, seed=7
+    assert choose(Situation(job, shuffled, device=device, seed=7)) == choose(
+        Situation(job, in_order, device=device, seed=7)
     )
 
 
@@ -232,8 +237,8 @@ def test_a_checkpoint_anywhere_changes_nothing(
     assert belief == bare
     assert Belief.from_json(prior(job), bare.to_json()) == bare
     for seed in range(3):
-        now = choose(job, belief, device=device, profiles=profile, seed=seed)
-        assert now == choose(job, bare, device=device, profiles=profile, seed=seed)
+        now = choose(Situation(job, belief, device=device, profiles=profile, seed=seed))
+        assert now == choose(Situation(job, bare, device=device, profiles=profile, seed=seed))
 
 
 @REPRODUCIBLE
@@ -271,7 +276,7 @@ def test_while_every_batch_size_fails_each_run_ends_with_one_unbounded(
         )
         for trial in data.draw(logs(job))
     ]
-    last = choose(job, belief_of(job, log), device=device, seed=1).attempts[-1]
+    last = choose(Situation(job, belief_of(job, log), device=device, seed=1)).attempts[-1]
     assert last.batch_size in (
         job.batch_sizes if job.policy != "zeus" else [job.default_batch_size]
     )
@@ -287,7 +292,7 @@ def test_decisions_and_observations_survive_strict_json(
     observation: Observation,
 ) -> None:
     job, log = job_and_log
-    decision = choose(job, belief_of(job, log), device=device, profiles=profile, seed=3)
+    decision = choose(Situation(job, belief_of(job, log), device=device, profiles=profile, seed=3))
     assert decode(Decision, json.loads(json.dumps(encode(decision), allow_nan=False))) == decision
     observed = replace(observation, reasons={"energy_j": "no source"})
     assert (

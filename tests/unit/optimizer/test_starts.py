@@ -27,6 +27,7 @@ from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer.belief import Belief, belief_tag
 from airflow_provider_zeus.optimizer.knowledge_gradient import start_policy
 from airflow_provider_zeus.optimizer.policy import choose, fallback, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.optimizer.starts import (
     Served,
     StartRun,
@@ -76,7 +77,7 @@ class Starts:
         return Lineage() if self.left is None else Lineage.after(self.left, 1)
 
     def decide(self, **asked: Any) -> Decision:
-        return choose(self.job, self.belief, device=V100, lineage=self.lineage, **asked)
+        return choose(Situation(self.job, self.belief, device=V100, lineage=self.lineage, **asked))
 
     def run(self, raises: Start | None = None, **changes: Any) -> Decision:
         """One recurrence, as it is decided; ``changes`` of its observations. Those from ``raises`` raise an error."""
@@ -325,7 +326,10 @@ def test_pins_audits_and_fallbacks_have_a_start() -> None:
     assert [(a.phase, a.start in (S, W)) for a in pinned] == [(Phase.PINNED, True)]
     assert log.decide(settings={"audit_after": 10**6}).attempts[0].start == C
     assert fallback(log.job, why="no store").attempts[0].start == C
-    assert choose(log.job, log.belief, device=V100, run_type="backfill").attempts[0].start == C
+    assert (
+        choose(Situation(log.job, log.belief, device=V100, run_type="backfill")).attempts[0].start
+        == C
+    )
 
 
 @pytest.mark.parametrize(
@@ -426,7 +430,9 @@ def test_a_bounded_incumbent_is_an_incumbent() -> None:
     failed = make_trial(len(log.log) + 1, job=log.job, batch_size=32, state=State.FAILED)
     failed = replace(failed, decision=replace(planned, attempts=(planned.attempts[0], smaller)))
     assert learn(log.belief, replace(failed, planned=planned.attempts[0])).struck == frozenset()
-    elsewhere = choose(log.job, log.belief, device=replace(V100, model="A100"), lineage=log.lineage)
+    elsewhere = choose(
+        Situation(log.job, log.belief, device=replace(V100, model="A100"), lineage=log.lineage)
+    )
     assert not any(attempt.bounded for attempt in elsewhere.attempts)
 
 

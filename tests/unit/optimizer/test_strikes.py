@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.trial import NO_STRIKE, Origin, Phase, State, T
 from airflow_provider_zeus.optimizer.belief import RECURRENCES_KEPT, STRUCK_FOR, STRUCK_MOST, Belief
 from airflow_provider_zeus.optimizer.learn import FAILURES_KEPT
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.training.protocol.plan import Ended, Plan
 from tests.strategies import REPRODUCIBLE, V100
 from tests.unit.optimizer.world import World, job_of
@@ -379,4 +380,6 @@ def test_strikes_are_kept_in_a_checkpoint(policy: str) -> None:
     read = Belief.from_json(prior(world.job), world.belief.to_json())
     assert read == world.belief
     assert read.struck == {64}
-    assert choose(world.job, read, device=V100) == choose(world.job, world.belief, device=V100)
+    assert choose(Situation(world.job, read, device=V100)) == choose(
+        Situation(world.job, world.belief, device=V100)
+    )

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.trial import Decision, PlannedAttempt, State
 from airflow_provider_zeus.optimizer.arms import epoch_costs, translated
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
 from airflow_provider_zeus.optimizer.posterior import posteriors
+from airflow_provider_zeus.optimizer.situation import Situation
 from benchmarks.simulation.environment import Environment, Run
 from benchmarks.simulation.scenario import Scenario
 from benchmarks.simulation.traces import Traces
@@ -64,10 +65,12 @@ class History:
     def decide(self, scenario: Scenario | None = None) -> Decision:
         device = (scenario or self.scenario).device
         return choose(
-            self.job,
-            self.belief,
-            device=device,
-            seed=decision_seed("job", self.number + 1, self.seed),
+            Situation(
+                self.job,
+                self.belief,
+                device=device,
+                seed=decision_seed("job", self.number + 1, self.seed),
+            )
         )
 
     def recur(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_zeus.model.trial import Phase, State
 from airflow_provider_zeus.optimizer.policy import choose, decision_seed, learn
+from airflow_provider_zeus.optimizer.situation import Situation
 from tests.strategies import V100
 from tests.unit.optimizer.world import NEVER, World, job_of
 
@@ -146,4 +147,6 @@ def test_a_decision_can_be_replayed_from_what_its_trial_stored() -> None:
         known = list(world.log)
         decision = world.run()
         again = replace(world, log=known)
-        assert choose(again.job, again.belief, device=V100, seed=decision.seed) == decision
+        assert (
+            choose(Situation(again.job, again.belief, device=V100, seed=decision.seed)) == decision
+        )

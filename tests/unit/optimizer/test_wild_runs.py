@@ -19,6 +19,7 @@ from airflow_provider_zeus.optimizer.arms import (
     run_variance,
 )
 from airflow_provider_zeus.optimizer.policy import Belief, belief_tag, choose, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from tests.strategies import V100
 from tests.unit.optimizer.world import World, job_of
 
@@ -153,12 +154,16 @@ def test_an_excluded_run_is_as_if_it_had_never_been_and_the_decision_can_be_repl
     without = reduce(learn, [t for t in world.log if t.number not in odd], prior(world.job))
     belief = reduce(learn, world.log, prior(world.job, settings))
     assert replace(belief, excluded=frozenset()) == without
-    decision = choose(world.job, belief, device=V100, seed=5, settings=settings)
-    assert decision == choose(world.job, without, device=V100, seed=5)
+    decision = choose(Situation(world.job, belief, device=V100, seed=5, settings=settings))
+    assert decision == choose(Situation(world.job, without, device=V100, seed=5))
     stored = replace(decision, settings=settings)
     again = reduce(learn, world.log, prior(world.job, stored.settings))
     assert (
-        choose(world.job, again, device=V100, seed=stored.seed, settings=stored.settings)
+        choose(
+            Situation(
+                world.job, again, device=V100, seed=stored.seed, settings=stored.settings or {}
+            )
+        )
         == decision
     )
     assert belief_tag(belief) != belief_tag(without)

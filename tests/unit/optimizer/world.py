@@ -20,6 +20,7 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.optimizer.arms import Arm, arms_of, epoch_costs
 from airflow_provider_zeus.optimizer.policy import Belief, choose, decision_seed, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from tests.strategies import V100, make_trial
 
 SAMPLES = 1000.0
@@ -66,7 +67,9 @@ class World:
 
     def decide(self, seed: int | None = None, **asked: Any) -> Decision:
         seed = decision_seed("dag.train", self.number, 0) if seed is None else seed
-        return choose(self.job, self.belief, seed=seed, **{"device": self.device, **asked})
+        return choose(
+            Situation(self.job, self.belief, seed=seed, **{"device": self.device, **asked})
+        )
 
     def epoch_cost(self, batch_size: int) -> float:
         one = self.figures(batch_size, 1.0)

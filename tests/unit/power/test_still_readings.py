@@ -5,12 +5,14 @@ and the policy goes on with time alone.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.power import polling
 from airflow_provider_zeus.power.device import NoneDevice
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
@@ -69,5 +71,15 @@ def test_what_moves_is_seen_at_once(nvml: FakeNvml) -> None:
     nvml.add()
     assert NvmlDevice().info.energy_source == "nvml_counter"
     readings = iter([5.0, 5.0, 5.0, 5.1])
-    assert moves(lambda: next(readings))
+    assert moves(lambda: next(readings), within_s=60.0)
     assert not moves(lambda: 5.0, within_s=0.05)
+
+
+def test_a_host_that_stood_still_meanwhile_makes_no_counter_stand_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock_s = iter([0.0, 30.0])
+    stood_still = SimpleNamespace(monotonic=lambda: next(clock_s), sleep=lambda _: None)
+    monkeypatch.setattr(polling, "time", stood_still)
+    readings = iter([5.0, 5.0, 5.1])
+    assert moves(lambda: next(readings))

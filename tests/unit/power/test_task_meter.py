@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_zeus.model.trial import GPU_HIDDEN, DeviceInfo
 from airflow_provider_zeus.power import task_meter
 from airflow_provider_zeus.power.cpu import RaplShareDevice, cpu_seconds, descendants, host_seconds
-from airflow_provider_zeus.power.device import Device
+from airflow_provider_zeus.power.device import Device, NoneDevice
 from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.nvml import visible
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
@@ -383,3 +383,15 @@ def test_where_nothing_measures_time_alone_is_told(
     assert seen.time_s is not None
     assert seen.reasons["energy_j"]
     assert meter.point().power_w is None
+
+
+def test_while_the_counters_are_read_no_other_thread_reads_the_sums(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free: list[bool] = []
+    meter = TaskMeter([], NoneDevice(), print)
+    monkeypatch.setattr(
+        meter._host, "look", lambda: free.append(meter._lock.acquire(blocking=False))
+    )
+    meter.look()
+    assert free == [False]

@@ -5,6 +5,7 @@ what was seen.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,20 @@ def test_every_standing_there_is(policy: str) -> None:
     }
     made.add(128, epochs=11.0)
     assert lines(made)[256].standing is BatchSizeStatus.IN_REACH
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_run_is_believed_to_take_more_than_its_epochs(policy: str) -> None:
+    made = world(policy, 32, 16, 32)
+    most = 19.0  # 16 needs 20, and the smaller ones are believed to need more
+    made.job = replace(made.job, max_epochs=19)
+    told = [line.believed for line in lines(made).values() if line.believed.cost.value is not None]
+    assert any(of.epochs.value == most for of in told), "the bound holds something"
+    for of in told:
+        assert (of.epochs.value or 0.0) <= most
+        assert (of.cost.value or 0.0) <= most * (of.epoch_cost.value or 0.0)
+        if of.epoch_cost.high is not None:
+            assert of.cost.ends[1] <= most * of.epoch_cost.high
 
 
 @pytest.mark.parametrize(

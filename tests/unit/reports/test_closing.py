@@ -143,6 +143,7 @@ LINES: dict[str, tuple[list[Trial], Saved | None, dict[str, Any]]] = {
     "it may have lost a little": ([trial()], saved(12.0, -0.1, 32.0), {}),
     "it saved nearly all": ([trial()], saved(99.6, 99.3, 99.8, spent=0.4), {}),
     "it may have saved next to nothing": ([trial()], saved(0.4, -0.2, 0.9, spent=99.6), {}),
+    "it saved, and its job cannot be read": ([replace(trial(), spec={"eta": 7})], SAVED, {}),
     "why a saving is not known": (
         [trial()],
         replace(SAVED, saved=Estimate.missing("too few runs")),

@@ -24,6 +24,7 @@ from airflow_provider_zeus.model.trial import (
     TrialKey,
 )
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.reports.alerts import look
 from airflow_provider_zeus.reports.baseline import FAILED
 from airflow_provider_zeus.reports.dataset import as_dataset
@@ -288,7 +289,7 @@ def test_what_a_dag_file_sets_of_numpy_changes_nothing(ask: str) -> None:
     def answer() -> object:
         if ask == "decision":
             belief = reduce(learn, log, prior(job))
-            return choose(job, belief, device=belief.last_device())
+            return choose(Situation(job, belief, device=belief.last_device()))
         if ask == "month":
             return str(saved_between(as_dataset(log, job), [], 0.0, 1e12))
         if ask == "events":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,6 +121,8 @@ def test_the_known_sources_are_those_of_the_devices() -> None:
     assert set(SOURCES) == {s for s in ENERGY_SOURCES if s} | {"rapl_share"}, (
         "of a task as it is: no rank has it"
     )
+    table = (Path(__file__).parents[3] / "docs/concepts/honesty.md").read_text(encoding="utf-8")
+    assert [source for source in SOURCES if f"\n| `{source}` |" not in table] == []
 
 
 @given(

@@ -428,3 +428,20 @@ def test_the_button_of_the_connection_says_the_present_value(
     assert (good, "EUR/kWh" in said, "at present 0.1" in said) == (True, True, True)
     good, said = ZeusSignalHook("no_such").test_connection()
     assert (good, "there is no Connection 'no_such'" in said) == (False, True)
+
+
+def test_the_button_of_the_connection_reads_from_two_days_ago_until_tomorrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spans: list[tuple[float, float]] = []
+
+    def unread(_: ZeusSignalHook, start_s: float, end_s: float) -> Series:
+        spans.append((start_s, end_s))
+        raise SignalError("no answer")
+
+    monkeypatch.setattr(ZeusSignalHook, "series", unread)
+    begun_s = time.time()
+    assert not ZeusSignalHook("zeus_price").test_connection()[0]
+    ((start_s, end_s),) = spans
+    assert end_s - start_s == 3 * DAY_S
+    assert begun_s <= end_s - DAY_S <= time.time()

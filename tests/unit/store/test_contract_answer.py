@@ -14,6 +14,7 @@ import pytest
 from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, ProfileSample, State, TrialKey
 from airflow_provider_zeus.optimizer import policy
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.store.base import AskAnswer
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run, seen
@@ -301,7 +302,14 @@ def test_each_decision_follows_from_the_log_that_it_knew(store: Store, clock: Cl
         known = [t for t in log if t.told_seq and t.told_seq <= trial.asked_after_seq]
         belief = reduce(policy.learn, known, policy.prior(JOB))
         again = policy.choose(
-            JOB, belief, profiles=(), device=request().device, running=(), seed=trial.decision.seed
+            Situation(
+                JOB,
+                belief,
+                profiles=(),
+                device=request().device,
+                running=(),
+                seed=trial.decision.seed,
+            )
         )
         assert again.attempts[0].batch_size == trial.batch_size
 

@@ -47,10 +47,13 @@ def store(url: str) -> Iterator[SqlStore]:
     store.close()
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "CALL_S", 1.0)
-    monkeypatch.setitem(engine._CLIENT, "connect_timeout", 2)
+@contextmanager
+def soon() -> Iterator[None]:
+    """Within it a call that gets no answer ends after a second; the tables take longer."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(watchdog, "CALL_S", 1.0)
+        patched.setitem(engine._CLIENT, "connect_timeout", 2)
+        yield
 
 
 @contextmanager
@@ -61,13 +64,13 @@ def open_transaction(url: str, *, write: bool) -> Iterator[sa.Connection]:
 
 
 @pytest.mark.parametrize("write", [pytest.param(False, marks=pytest.mark.nightly), True])
-@pytest.mark.usefixtures("soon")
 @pytest.mark.slow
 def test_a_statement_ends_though_the_server_is_stopped(
     store: SqlStore, url: str, admin_url: str, write: bool
 ) -> None:
     with (
         pytest.raises(StoreError, match="no answer for 1 s") as caught,
+        soon(),
         open_transaction(url, write=write) as connection,
         stopped(admin_url),
     ):
@@ -81,12 +84,12 @@ def test_a_commit_that_gets_no_answer_may_be_stored(
 ) -> None:
     """The server takes it up when it goes on."""
     store.ask(request(1))
-    monkeypatch.setattr(watchdog, "CALL_S", 1.0)  # from here on, for the tables take a while
     standing = stopped(admin_url)
 
     def change() -> None:
         with open_transaction(url, write=True) as connection:
             connection.exec_driver_sql("UPDATE zeus_job SET told_seq = 7")
+            monkeypatch.setattr(watchdog, "CALL_S", 1.0)  # of the commit alone
             sa.event.listen(connection, "commit", lambda _: standing.__enter__())
 
     with pytest.raises(StoreError, match="no answer for 1 s") as caught:
@@ -96,7 +99,6 @@ def test_a_commit_that_gets_no_answer_may_be_stored(
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("soon")
 def test_rows_that_stop_coming_end_the_call(url: str, store: SqlStore, admin_url: str) -> None:
     """Of a log that is read in portions."""
     store.ask(request(1))
@@ -110,20 +112,18 @@ def test_rows_that_stop_coming_end_the_call(url: str, store: SqlStore, admin_url
             with stopped(admin_url):
                 list(found)
 
-    with pytest.raises(StoreError, match="no answer for 1 s"):
+    with pytest.raises(StoreError, match="no answer for 1 s"), soon():
         read()
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("soon")
 def test_a_new_connection_to_a_stopped_server_ends(store: SqlStore, admin_url: str) -> None:
-    with stopped(admin_url), pytest.raises(StoreError, match="cannot be used") as caught:
+    with soon(), stopped(admin_url), pytest.raises(StoreError, match="cannot be used") as caught:
         store.trials("d.train")
     assert caught.value.passing
     assert store.trials("d.train") == []
 
 
-@pytest.mark.usefixtures("soon")
 @pytest.mark.slow
 def test_a_listener_that_never_answers_is_an_error(url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -133,7 +133,7 @@ def test_a_listener_that_never_answers_is_an_error(url: str) -> None:
             .set(host="127.0.0.1", port=port, query={})
             .render_as_string(hide_password=False)
         )
-        with pytest.raises(StoreError, match="cannot be used") as caught:
+        with soon(), pytest.raises(StoreError, match="cannot be used") as caught:
             SqlStore(silent)
     assert caught.value.passing
 

@@ -16,10 +16,11 @@ from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.optimizer import policy
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.store import service
 from airflow_provider_zeus.store.base import JobHead, JobProfile
-from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables import tables
+from airflow_provider_zeus.store.variables.airflow import variable_key
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.store_kit import DEVICE, JOB, Clock, DictPort, parts_of, report, request, seen
@@ -243,7 +244,7 @@ def test_a_trial_of_a_newer_version_is_read_teaches_nothing_and_keeps_its_names(
     belief = policy.learn(policy.prior(JOB), store.trials("d.train")[0])
     seed = policy.decision_seed("d.train", 3)
     assert third.decision == policy.choose(
-        JOB, belief, device=DEVICE, seed=seed, run_type="scheduled"
+        Situation(JOB, belief, device=DEVICE, seed=seed, run_type="scheduled")
     )
 
 

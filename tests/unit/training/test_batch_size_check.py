@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from airflow_provider_zeus.model.trial import BATCH_SIZE, TELL_STEPS, State
-from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck
+from airflow_provider_zeus.training.attempt_checks import BatchSizeCheck, EpochSteps
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import Kit, explore, incumbent
 
@@ -157,6 +157,15 @@ def test_a_torch_that_refuses_the_hook_fails_no_training(
 def test_before_an_epoch_has_ended_nothing_is_said() -> None:
     assert BatchSizeCheck(CHOSEN).why_not_used(0, 0, None) is None
     assert BatchSizeCheck(CHOSEN).why_not_used(0, 1, None) is not None
+
+
+def test_an_epoch_shows_its_size_from_two_batches_on() -> None:
+    check = BatchSizeCheck(CHOSEN)
+    epoch = EpochSteps(
+        samples=2 * CHOSEN, is_told=False, optimizer_steps=8, of_all_optimizers=8, drawn={32: 8}
+    )
+    assert check.why_not_in(epoch) is not None
+    assert check.why_not_in(epoch._replace(samples=2 * CHOSEN - 1)) is None
 
 
 @pytest.mark.parametrize(

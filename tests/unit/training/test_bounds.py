@@ -179,7 +179,7 @@ def test_on_time_alone_bounds_are_seconds(kit: Kit) -> None:
     assert (first.state, second.state) == (State.GIVEN_UP, State.CONVERGED)
     assert first.observation.energy_j is None
     assert "mode is 'off'" in first.observation.reasons["energy_j"]
-    assert 0 < first.observation.time_s < 5
+    assert 0 < first.observation.time_s < 60
 
 
 def test_bounds_that_cannot_be_compared_stop_nothing() -> None:

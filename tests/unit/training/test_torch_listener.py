@@ -8,8 +8,10 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread, get_ident
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +73,29 @@ def test_one_that_ended_before_torch_was_loaded_leaves_no_trace(load: Callable[[
     on_steps(print)()
     assert sys.meta_path == finders
     assert load().HOOKS == []
+
+
+def test_while_the_hook_is_taken_out_no_other_thread_begins_to_listen(
+    load: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = load()
+    free: list[bool] = []
+    register = torch.register_optimizer_step_post_hook
+
+    def registered(after: Any) -> SimpleNamespace:
+        hook = register(after)
+
+        def remove() -> None:
+            with ThreadPoolExecutor(1) as other:
+                free.append(other.submit(torch_listener._lock.acquire, blocking=False).result())
+            hook.remove()
+
+        return SimpleNamespace(remove=remove)
+
+    monkeypatch.setattr(torch, "register_optimizer_step_post_hook", registered)
+    on_steps(print)()
+    assert free == [False]
+    assert torch.HOOKS == []
 
 
 def test_a_torch_that_refuses_hooks_and_one_that_cannot_be_loaded_are_as_without_us(

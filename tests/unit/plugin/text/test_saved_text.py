@@ -337,6 +337,8 @@ def test_attempts_that_lost_are_counted_in_the_first_lines_with_when_they_are_ba
     assert saved_text.lost_by_tries(of_job(GOOD, steps=steps)) == ""
     alone = attempts((trial(1, 32, 5.0),))
     assert saved_text.lost_by_tries(of_job(LOST, steps=alone)) == "", "the default alone ran"
+    best_known = attempts((trial(1, 16, 5.0),))
+    assert saved_text.lost_by_tries(of_job(LOST, steps=best_known)) == "", "nothing was tried"
 
 
 def test_a_share_near_an_end_is_not_told_as_all_or_nothing() -> None:

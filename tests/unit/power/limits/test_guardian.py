@@ -22,7 +22,7 @@ from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from tests.unit.power.conftest import records, wait_for
 
 Guardians = Callable[[], list[int]]
-WITHIN_S = 20.0  # promised are 2 s, which tests/system asserts; here a busy host has room
+WITHIN_S = 60.0  # promised are 2 s, which tests/system asserts; here a busy host has room
 HOLD = """
 with LimitControl(gpu, state_dir) as control:
     control.set_w(200.0)

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import timeit
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -210,7 +211,9 @@ def test_unknown_names_are_answered_with_the_known(name: str, tmp_path: Path) ->
 
 
 def test_a_step_costs_microseconds(gpu: SimulatedGpu) -> None:
-    assert min(timeit.repeat(lambda: gpu.on_step(128), number=2000, repeat=5)) / 2000 < 10e-6
+    # seconds of the processor: on a busy host others run within any 20 ms
+    steps_s = timeit.repeat(lambda: gpu.on_step(128), time.process_time, number=2000, repeat=5)
+    assert min(steps_s) / 2000 < 10e-6
 
 
 def test_a_state_file_is_found_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.trial import State, TrialKey
 from airflow_provider_zeus.optimizer import policy
+from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.store.sql import checkpoints as sql_belief
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
@@ -142,7 +143,7 @@ def test_a_decision_knows_what_was_told_while_it_was_folded(
     whole = reduce(policy.learn, log, policy.prior(JOB))
     assert beliefs[-1] == whole
     assert {LATE, LOG + 1} <= {n for n, _, _ in whole.converged}
-    again = policy.choose(JOB, whole, device=request().device, seed=asked.decision.seed)
+    again = policy.choose(Situation(JOB, whole, device=request().device, seed=asked.decision.seed))
     assert again == asked.decision
 
 

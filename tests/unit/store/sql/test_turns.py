@@ -167,7 +167,10 @@ def test_a_lock_file_that_cannot_be_made_is_done_without(sqlite_url: str, file: 
     assert run(store, 1).trial.number == 1
 
 
-def test_writers_take_turns_and_readers_do_not(store: SqlStore, file: Path) -> None:
+def test_writers_take_turns_and_readers_do_not(
+    store: SqlStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "turn", lambda path, _: turn(path, LONG_S))  # a busy host
     with held_by_another(file):
         asking = threading.Thread(target=lambda: store.ask(request(1)))
         asking.start()
