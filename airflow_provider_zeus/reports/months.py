@@ -68,7 +68,8 @@ def silent_text(sums: Iterable[PeriodSum]) -> str:
     if not silent:
         return ""
     attempts = counted(sum(s.unknown for s in silent), "attempt")
-    return f"{attempts} of {counted(len({s.job_id for s in silent}), 'job')} that reported nothing"
+    jobs = counted(len({s.job_id for s in silent}), "job")
+    return f"{attempts} of {jobs} that reported nothing so far"
 
 
 def by_kind(sums: Iterable[PeriodSum]) -> dict[str, list[PeriodSum]]:
