@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.operators import asking, metrics, mixins, result_reporter
+from airflow_provider_zeus.patience import retried
 from airflow_provider_zeus.power.limits import guardian_client
 from airflow_provider_zeus.store import open  # noqa: A004
 
@@ -36,8 +37,11 @@ def run_dag(airflow_home: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def asks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run waits for a store that does not answer for two seconds instead of twenty."""
-    monkeypatch.setattr(asking, "answered", partial(asking.answered, most_s=2.0))
+    """A run asks a store that refuses again for two seconds instead of twenty.
+
+    One that answers has the twenty: in ``dag.test()`` a task must not go on beside a question.
+    """
+    monkeypatch.setattr(asking, "retried", lambda call, _: retried(call, 2.0))
 
 
 @pytest.fixture

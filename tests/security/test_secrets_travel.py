@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -20,7 +19,7 @@ from zipfile import ZipFile
 import pytest
 
 import hatch_build
-from tests.unit.test_docker import DOCKER, ROOT, SET, compose, services
+from tests.unit.test_docker import DOCKER, ROOT, SET, compose, listens, services
 
 SECRET = "-".join(["planted", "secret", "7c1f"])  # this file itself does not hold it
 PLANTED = [
@@ -248,12 +247,6 @@ def test_every_service_has_a_secret_of_its_own() -> None:
     assert not [name for name in ("power-limits", "state") if "environment" in services()[name]]
     assert not [value for value in SET.values() if value in (DOCKER / "compose.yaml").read_text()]
     assert set(compose()["volumes"]) == {"broker", "database", "logs", "state"}
-
-
-def listens(path: Path) -> bool:
-    """Whether a server takes connections there: its socket is there a moment before."""
-    with socket.socket(socket.AF_UNIX) as peer:
-        return peer.connect_ex(str(path)) == 0
 
 
 @pytest.mark.slow

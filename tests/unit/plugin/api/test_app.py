@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -251,6 +252,7 @@ def test_a_job_in_variables_as_the_how_to_says_is_shown_and_one_elsewhere_is_tol
         assert viewer.get(DAG_COSTS.format("d")).json()["jobs"] == ["d.train"]
         monkeypatch.delenv(f"AIRFLOW_CONN_{named[0].upper()}")
         monkeypatch.setenv("AIRFLOW_CONN_ZEUS_MINE", uri)
+        monkeypatch.setattr(reading, "bounded", lambda call, _: call())  # however busy the host is
         told = " The log of another Connection has jobs of this DAG;"
         notes = [viewer.get(path).json()["note"] for path in data_routes()]
         assert [told in note for note in notes] == [True, True]
@@ -275,13 +277,24 @@ def test_logs_that_do_not_answer_hold_up_no_page(
             uri = f"zeus://u:p@127.0.0.1:{silent.getsockname()[1]}/db"
             monkeypatch.setenv(f"AIRFLOW_CONN_ZEUS_SILENT{n}", uri)
         looked: list[str] = []
+        begun = threading.Event()
         opened = reading.open_store
         wait = reading.bounded
-        monkeypatch.setattr(reading, "bounded", lambda call, most_s: wait(call, most_s / 10))
+
+        def bounded(call: Callable[[], str], most_s: float) -> str:
+            try:
+                return wait(call, most_s / 10)
+            except TimeoutError:
+                assert begun.wait(60), "its thread may begin late"
+                raise
 
         def open_store(conn_id: str = "zeus_default", **named: Any) -> Store:
             looked.append(conn_id)
+            if conn_id == "zeus_silent0":
+                begun.set()
             return opened(conn_id, **named)
+
+        monkeypatch.setattr(reading, "bounded", bounded)
 
         monkeypatch.setattr(reading, "open_store", open_store)
         one_minute = SimpleNamespace(monotonic=lambda: 90.0, time=time.time)  # it keeps an answer
