@@ -85,7 +85,7 @@ def _row(
         state=last.state.value,
         state_text=_state_text(last, pending),
         state_why=words.ended(last) + words.why_cold(last),
-        source=words.badge(sources),
+        source=words.badge(sources, words.why_no_energy(last)),
     )
 
 
@@ -208,7 +208,7 @@ def detail_of(
         excess=_excess(observation, weights_of(job, observation)),
         busy=busy,
         device=devices(observation.device_model or "", observation.device_count),
-        source=words.badge(sources),
+        source=words.badge(sources, words.why_no_energy(trial)),
     )
 
 

@@ -87,7 +87,9 @@ class MeasuredLog:
     @property
     def source(self) -> Source:
         """The badge of the figures."""
-        return words.badge([self.newest.energy_source] if self.ended else [])
+        if not self.ended:
+            return Source()
+        return words.badge([self.newest.energy_source], words.why_no_energy(self.ended[-1]))
 
     @cached_property
     def limit(self) -> LimitSaving | None:

@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.factors import Factors
 from airflow_provider_zeus.reports.dataset import gpu_s_of
 from airflow_provider_zeus.reports.months import Spent
-from airflow_provider_zeus.units import ESTIMATE, SHORT_TASKS, at_least
+from airflow_provider_zeus.units import ESTIMATE, SHORT_TASKS, at_least, counted
 
 SMALL = 0.01  # hundreds of small tasks would hide the large ones
 
@@ -236,7 +236,8 @@ def _states(trials: Sequence[Trial]) -> str:
 def _table(
     tasks: Sequence[TaskSpent], factors: Factors, caption: str, *, outside: bool
 ) -> TaskTable:
-    sums = [_together(own) for own in grouped(tasks, lambda task: task.source).values()]
+    by_source = grouped(tasks, lambda task: task.source)
+    sums = [_together(own, is_all=len(by_source) == 1) for own in by_source.values()]
     sums.sort(key=lambda together: together.rank)
     size_of = {together.source: together.size for together in sums}
     table = TaskTable(
@@ -262,11 +263,11 @@ def _table(
     return table
 
 
-def _together(own: Sequence[TaskSpent]) -> TaskSpent:
-    """All tasks of one source."""
-    name = "1 task"
-    if len(own) > 1:
-        name = f"All {len(own):,} tasks"
+def _together(own: Sequence[TaskSpent], *, is_all: bool) -> TaskSpent:
+    """The tasks of one source. ``is_all``: there is no other source."""
+    name = counted(len(own), "task")
+    if is_all and len(own) > 1:
+        name = f"All {name}"
     return TaskSpent(
         name=name,
         job_id=None,

@@ -82,6 +82,16 @@ def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
 # --- sum saved
 
 
+def test_a_loss_of_next_to_nothing_is_none() -> None:
+    first = run(1, 32, 4.0, excess_j=0.2, excess_s=0.0)
+    found, chart = saved(first, run(2, 32, 4.0), run(3, 64, 1.6))
+    lost = found.steps[0].saved.value
+    assert lost is not None
+    assert -1.0 < lost < 0.0, "profiling took a little"
+    assert chart.table is not None
+    assert chart.table.rows[-1][1] == "0 runs", "in the oldest run"
+
+
 def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     found, chart = saved(
         run(1, 32, 4.0), run(2, 16, 5.0, phase=Phase.EXPLORE), run(3, 64, 1.6), run(4, 64, 1.6)

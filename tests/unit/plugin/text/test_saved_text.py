@@ -221,6 +221,7 @@ WON = of_run(saved(1.0, 2.0, 3.0, explored=400.0))
 MIXED = of_run(GOOD, time=MORE_TIME)
 TRIED = RunTrials((trial(1, 16, 8.0, State.GIVEN_UP),))
 FAILED = RunTrials((trial(1, 32, 2.0, State.FAILED),))
+STOPPED = RunTrials((trial(1, 32, 2.0, State.GIVEN_UP), trial(2, 64, 5.0)))
 RETRIED = RunTrials((trial(1, 32, 2.0, State.FAILED), trial(2, 32, 5.0)))
 SEVENTH = RunTrials((trial(7, 16, 5.0),))
 # situation: the run, and what else its page knows
@@ -229,6 +230,7 @@ VERDICTS: dict[str, tuple[RunSaving | None, dict[str, Any]]] = {
     "it saved both, weighed half and half": (of_run(GOOD), {"weights": HALF}),
     "it saved, which was measured": (of_run(saved(200.0, 200.0, 200.0)), {}),
     "it saved against an estimated default": (of_run(GOOD, measured=False), {}),
+    "it saved, and the default was given up": (of_run(GOOD, measured=False, runs=(STOPPED,)), {}),
     "it saved against an old run of the default": (
         of_run(GOOD, measured=False, runs=(SEVENTH,), base=OLD_BASE),
         {},
