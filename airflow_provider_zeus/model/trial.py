@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.deadline import InTime
+from airflow_provider_zeus.model.groups import newest_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 
@@ -513,10 +514,8 @@ def incumbent_or_last(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
     """The attempt that leaves the model if nothing is tried and none is given up: the incumbent,
     else the last.
     """
-    for attempt in attempts:
-        if attempt.phase is Phase.INCUMBENT:
-            return attempt
-    return attempts[-1]
+    incumbents = (attempt for attempt in attempts if attempt.phase is Phase.INCUMBENT)
+    return next(incumbents, attempts[-1])
 
 
 def fitting(too_large: PlannedAttempt, batch_size: int) -> PlannedAttempt:
@@ -695,7 +694,4 @@ def timed(trials: Sequence[Trial]) -> list[Trial]:
 
 def newest_device(trials: Sequence[Trial]) -> Where | None:
     """The device that the newest of these trials named; None if none did. ``trials``: by number."""
-    for trial in reversed(trials):
-        if trial.observation.where is not None:
-            return trial.observation.where
-    return None
+    return newest_known(trial.observation.where for trial in trials)

@@ -228,10 +228,8 @@ def _second_look(
         needed = 1
     if belief.runs_since_change(default) >= needed:
         return None
-    cost = math.exp(predictions.log_cost[incumbent])
-    bound = min(BETA * cost, predictions.most_spent - cost)
-    if bound <= 0.0:
-        return None
+    # What the job may still lose is no bound here: only this run ends what a wrong belief loses.
+    bound = BETA * math.exp(predictions.log_cost[incumbent])
     attempt = PlannedAttempt(
         batch_size=default, phase=Phase.AUDIT, why=Why.SECOND_LOOK.of(b=default)
     )

@@ -655,6 +655,22 @@ def test_lines_of_the_default_and_of_the_best_fixed() -> None:
     assert list(best.values.values())[1].value == pytest.approx(2000), "its own run"
 
 
+@pytest.mark.parametrize(
+    ("limit_w", "full_power_w", "drawn"),
+    [(250.0, 250.0, 1), (200.0, 250.0, 2), (200.0, None, 2), (None, 250.0, 1)],
+)
+def test_the_default_at_full_power_is_drawn_once(
+    limit_w: float | None, full_power_w: float | None, drawn: int
+) -> None:
+    log = (run(1, 32, 4.0), run(2, 64, 2.0))
+    there = known(*log)
+    assert there.saving.best is not None
+    best = replace(there.saving.best, batch_size=32, limit_w=limit_w)
+    saving = replace(there.saving, best=best, full_power_w=full_power_w)
+    curves = dag_view.lines(replace(there, saving=saving), costs.rows_of(log, JOB))
+    assert len(curves) == drawn
+
+
 def test_a_cached_belief_is_that_of_the_whole_log() -> None:
     cache = BeliefCache(most=1)
     job = replace(JOB, policy="knowledge_gradient")
