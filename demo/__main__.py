@@ -70,6 +70,7 @@ def _demo() -> int:
         if problem:
             raise DemoError(problem)
         if options.stay:
+            print(f"See {servers.url}/dags/{CONSUMER}/{TAB}")
             servers.stay()
         return 0
     finally:
@@ -189,9 +190,9 @@ def _print_result(rows: Sequence[RunCost], page: str, servers: Servers) -> None:
     print(f"\nTime and energy are the simulated GPU's. Baseline results: {BASELINE}")
     print(
         f"The servers used at most {servers.peak_mib:.0f} MiB of memory (resident, without the"
-        " trainings)."
+        " trainings).",
+        flush=True,
     )
-    print(f"See {servers.url}/dags/{CONSUMER}/{TAB}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider_zeus.get_provider_info import get_provider_info
 from airflow_provider_zeus.store import live_settings
+from airflow_provider_zeus.store.variables.airflow import SETTINGS
 from airflow_provider_zeus.training.protocol import environment
 from docs_site.tables import code, sentence, table
 
@@ -69,7 +70,7 @@ def _connection(kind: dict[str, Any]) -> str:
 
 
 _CHANGES = [[code(name), "; ".join(words)] for name, (_, *words) in live_settings._CHANGES.items()]
-LIVE = f"""A Variable `{live_settings.SETTINGS}:<job>` changes a job from its next run on, without a deployment. It
+LIVE = f"""A Variable `{SETTINGS}:<job>` changes a job from its next run on, without a deployment. It
 holds a JSON object of these; the buttons of the page *Zeus* and `airflow zeus jobs` write the same Variable.
 
 {table(["setting", "recorded as, when it is set or removed"], _CHANGES)}"""

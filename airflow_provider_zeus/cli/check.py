@@ -7,7 +7,7 @@ Nothing is trained or written: no trial is opened, no power limit set, no XCom p
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,6 +27,9 @@ from airflow_provider_zeus.operators.train import ZeusTrainOperator
 from airflow_provider_zeus.optimizer.policy import measured
 from airflow_provider_zeus.power.factory import open_device
 from airflow_provider_zeus.reports.next_run import next_rung
+from airflow_provider_zeus.signals.prices import of_airflow
+from airflow_provider_zeus.task_patterns import TaskPatterns
+from airflow_provider_zeus.units import counted
 
 
 @command
@@ -46,11 +49,7 @@ def _of_dag(dag_id: str, file: str | None, task_id: str | None) -> Iterator[Find
     tasks = checks_dag.zeus_tasks(dag)
     chosen = [task for task in tasks if task_id in (None, task.task_id)]
     if not chosen:
-        names = ", ".join(task.task_id for task in tasks) or "none"
-        problem = f"{dag_id} has no Zeus task"
-        if task_id:
-            problem += f" {task_id}"
-        yield error("tasks", problem, f"its Zeus tasks are: {names}; use @task.zeus(JOB)")
+        yield _without_task(dag, tasks, task_id)
         return
     of_host = list[Finding]()
     for task in chosen:
@@ -69,6 +68,26 @@ def _of_dag(dag_id: str, file: str | None, task_id: str | None) -> Iterator[Find
         yield from _of_store(conn_id)
     # two tasks with one device have one finding
     yield from dict.fromkeys(of_host)
+
+
+def _without_task(dag: Any, tasks: Sequence[ZeusTask], task_id: str | None) -> Finding:
+    """Nothing can be checked: no error if ``[zeus] measure`` names what was asked for.
+
+    :param tasks: the Zeus tasks of the DAG. ``task_id``: the one asked for; None: all.
+    """
+    patterns = TaskPatterns.parse(of_airflow("measure"))
+    asked = [each for each in dag.task_ids if task_id in (None, each)]
+    named = [each for each in asked if patterns.name(dag.dag_id, each, dag.tags)]
+    if named:
+        count = counted(len(named), "task")
+        return ok("tasks", f"[zeus] measure names {count}, and there is no Zeus task to check")
+    problem = f"{dag.dag_id} has no Zeus task"
+    if task_id:
+        problem += f" {task_id}"
+    if tasks:
+        names = ", ".join(task.task_id for task in tasks)
+        return error("tasks", problem, f"its Zeus tasks are: {names}")
+    return error("tasks", problem, "use @task.zeus(JOB), or name it in [zeus] measure")
 
 
 def _of_task(task: ZeusTask, dag: Any) -> Iterator[Finding]:

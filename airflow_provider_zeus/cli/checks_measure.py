@@ -73,6 +73,10 @@ def of_patterns(
         finding = "it does nothing, since Airflow's Variables would not hold so many rows"
         remedy = "define Connection zeus_default to a PostgreSQL database"
         return warning("measure", finding, remedy)
+    # "matches nothing" would send the reader to patterns that are right.
+    if not dags:
+        finding = "Airflow's database has no DAG yet, so what it names is not known"
+        return warning("measure", finding, "start Airflow, or run 'airflow dags reserialize'")
     counts = Counter[str]()
     for dag in dags:
         named = [t for t in dag.task_ids if task_patterns.name(dag.dag_id, t, dag.tags)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_provider_zeus.cli.shell import (
@@ -22,23 +22,18 @@ from airflow_provider_zeus.cli.shell import (
     show,
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
+from airflow_provider_zeus.model.groups import known_sum
 from airflow_provider_zeus.model.job_checks import check_new_id
 from airflow_provider_zeus.model.run_numbers import RunNumbers
-from airflow_provider_zeus.model.trial import EXCLUDED, Trial
+from airflow_provider_zeus.model.trial import EXCLUDED, Observation, Trial
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import NEWEST, remarks
-from airflow_provider_zeus.store.live_settings import (
-    SETTINGS,
-    ZEUS_CHOOSES,
-    copy_settings,
-    variable_key,
-    write_settings,
-)
+from airflow_provider_zeus.store.live_settings import ZEUS_CHOOSES, copy_settings, write_settings
 from airflow_provider_zeus.store.pending import drain
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
-from airflow_provider_zeus.units import SHORT_TASKS, counted, energy_text, time_text
+from airflow_provider_zeus.store.variables.airflow import SETTINGS, AirflowVariables, variable_key
+from airflow_provider_zeus.units import SHORT_TASKS, at_least, counted, energy_text, time_text
 
 
 @command
@@ -80,15 +75,31 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
     cells = dict.fromkeys(("last state", "batch size", "energy", "time", "source"), "-")
     if log:
         last = log[-1]
-        o = last.observation
+        run = [trial.observation for trial in log if trial.recurrence == last.recurrence]
+        sources = [o.energy_source for o in run if o.energy_source]
         cells = {
             "last state": last.state.text,
             "batch size": or_dash(last.batch_size, str),
-            "energy": or_dash(o.energy_j, energy_text),
-            "time": or_dash(o.time_s, time_text),
-            "source": o.energy_source or "none",
+            "energy": _sum_of(run, "energy_j", energy_text),
+            "time": _sum_of(run, "time_s", time_text),
+            "source": sources[-1] if sources else "none",
         }
     return {"job": job_id, "runs": str(len(runs_of(log))), **cells, "settings": shown or "-"}
+
+
+def _sum_of(run: Sequence[Observation], name: str, text: Callable[[float], str]) -> str:
+    """A figure of all attempts of a run, marked if it lacks one. ``text`` writes it."""
+    measured = [o for o in run if o.time_s is not None]
+    # Figures of two sources are not added.
+    if len({o.energy_source for o in measured}) > 1:
+        return "-"
+    figures = [getattr(o, name) for o in run]
+    known = known_sum(figures)
+    if known is None:
+        return "-"
+    if None in figures:
+        return at_least(text(known))
+    return text(known)
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:

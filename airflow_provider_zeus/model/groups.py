@@ -25,6 +25,11 @@ def known_values(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
+def newest_known(values: Iterable[T | None]) -> T | None:
+    """The last of those that are known; None if none is."""
+    return next(reversed(known_values(values)), None)
+
+
 def sum_of_known(values: Iterable[float | None]) -> float:
     """The sum of those that are known; 0 if none is."""
     return math.fsum(known_values(values))

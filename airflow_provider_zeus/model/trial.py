@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from airflow_provider_zeus.model import wire
 from airflow_provider_zeus.model.deadline import InTime
+from airflow_provider_zeus.model.groups import newest_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.job_checks import Start
 
@@ -513,10 +514,8 @@ def incumbent_or_last(attempts: Sequence[PlannedAttempt]) -> PlannedAttempt:
     """The attempt that leaves the model if nothing is tried and none is given up: the incumbent,
     else the last.
     """
-    for attempt in attempts:
-        if attempt.phase is Phase.INCUMBENT:
-            return attempt
-    return attempts[-1]
+    incumbents = (attempt for attempt in attempts if attempt.phase is Phase.INCUMBENT)
+    return next(incumbents, attempts[-1])
 
 
 def fitting(too_large: PlannedAttempt, batch_size: int) -> PlannedAttempt:
@@ -581,6 +580,11 @@ class Decision:
 
 OUTSIDE = "outside"  # nothing decided about it, and pages tell it apart
 
+# How the reason of a trial begins that no longer belongs to its run.
+SUPERSEDED = "superseded by try"
+REDELIVERED = "redelivered: another start of the task took its place"
+BY_HAND = "closed by hand"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
@@ -614,6 +618,15 @@ class Trial:
         return self.decision.policy == OUTSIDE
 
     @property
+    def lost_to(self) -> str | None:
+        """Why it no longer belongs to its run: a later try or start took it over, or a person
+        closed it. None: it belongs to it.
+        """
+        if self.reason is not None and self.reason.startswith((SUPERSEDED, REDELIVERED, BY_HAND)):
+            return self.reason
+        return None
+
+    @property
     def generations(self) -> int:
         """Generations of its model since a cold start: 0 if it started cold."""
         warm = self.observation.start not in (None, Start.COLD)
@@ -630,6 +643,13 @@ class Trial:
         return ZeusJob.from_dict(self.spec)
 
     @property
+    def job_version(self) -> str:
+        """The ``job_version`` that it was decided with: a new one starts an empty belief and power
+        profile.
+        """
+        return str(self.spec["job_version"])
+
+    @property
     def recurrence(self) -> tuple[str, ...]:
         """The scheduled run of one task and map index that it belongs to, in all its tries; else
         its task instance.
@@ -641,10 +661,37 @@ class Trial:
         """Batch size of this trial; None if the task was measured alone."""
         return self.planned.batch_size
 
+    def following(self, batch_size: int | None = None) -> PlannedAttempt | None:
+        """The attempt after this one in the same decision; None if this was the last one.
+
+        :param batch_size: that it trains with, if that is known; one that the decision lacks fits a
+            small slice.
+        """
+        attempts = self.decision.in_order
+        later: tuple[PlannedAttempt, ...] = ()
+        if self.planned in attempts:  # else its attempts were pruned
+            later = attempts[attempts.index(self.planned) + 1 :]
+        # A size outside of the list was made to fit a small slice: the plan goes on as it is.
+        if batch_size is None or batch_size not in self.spec["batch_sizes"]:
+            for attempt in later:
+                return attempt
+            return None
+        same = [plan for plan in later or attempts if plan.batch_size == batch_size]
+        if not same:
+            return fitting(self.planned, batch_size)
+        # a stand-in comes before the reliefs: it runs after a lack of memory alone
+        first, *others = same
+        is_first = self.observation.out_of_memory or first in self.decision.attempts
+        if is_first or not others:
+            return first
+        return others[-1]
+
+
+def timed(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials whose time is known."""
+    return [trial for trial in trials if trial.observation.time_s is not None]
+
 
 def newest_device(trials: Sequence[Trial]) -> Where | None:
     """The device that the newest of these trials named; None if none did. ``trials``: by number."""
-    for trial in reversed(trials):
-        if trial.observation.where is not None:
-            return trial.observation.where
-    return None
+    return newest_known(trial.observation.where for trial in trials)

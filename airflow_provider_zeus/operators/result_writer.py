@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,33 +18,18 @@ from airflow_provider_zeus.model.run_numbers import TryNumbers
 from airflow_provider_zeus.model.trial import (
     Observation,
     PlannedAttempt,
-    PowerPoint,
-    ProfileSample,
-    State,
     Trial,
     TrialKey,
     fitting,
 )
-from airflow_provider_zeus.store.rules import lost_to
 from airflow_provider_zeus.training.protocol.events import ResultLine, folded
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
+NO_NEWS = Report(observation=Observation())
+
 log = guarded_log(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unsent:
-    """News of an attempt's heartbeats that is not known to be stored.
-
-    ``unsure``: heartbeats whose answer was lost or has not come yet. ``profile``, ``points``:
-    certainly not stored.
-    """
-
-    unsure: Sequence[Report] = ()
-    profile: Sequence[ProfileSample] = ()
-    points: Sequence[PowerPoint] = ()
 
 
 class ResultWriter:
@@ -80,9 +65,10 @@ class ResultWriter:
         self._pause_s = 1.0
         # plan's attempt number -> key of the row that was written for it
         self._keys = {first.key.attempt: first.key} if first.number else {}
-        # by (start id, attempt), as the next one
-        self._unsent: dict[tuple[str, int | None], _Unsent] = {}
-        # of the newest heartbeat that may be stored
+        # By start id and attempt: news of heartbeats that is not known to be stored. Samples and
+        # points certainly are not; of the heartbeats in ``unsure`` no answer has come.
+        self._unsent: dict[tuple[str, int | None], Report] = {}
+        # by the same: sums of the newest heartbeat that may be stored
         self._last_sums: dict[tuple[str, int | None], Observation] = {}
         self._warned = False
 
@@ -119,7 +105,7 @@ class ResultWriter:
     def add_unsure(self, line: ResultLine) -> None:
         """Let the next report of an attempt carry a heartbeat that may be stored already."""
         beat = replace(self.report(line), unsure=())
-        unsent = self._unsent.get(line.start_attempt, _Unsent())
+        unsent = self._unsent.get(line.start_attempt, NO_NEWS)
         self._unsent[line.start_attempt] = replace(unsent, unsure=(*unsent.unsure, beat))
 
     def key_of(self, attempt: int) -> TrialKey:
@@ -131,12 +117,12 @@ class ResultWriter:
 
         Any thread may call it.
         """
-        unsent = self._unsent.get(line.start_attempt, _Unsent())
-        return Report(
+        unsent = self._unsent.get(line.start_attempt, NO_NEWS)
+        return replace(
+            unsent,
             observation=begun(line, line.observation),
             profile=(*unsent.profile, *line.profile),
             points=(*unsent.points, *line.points),
-            unsure=unsent.unsure,
         )
 
     def _open(self, *, at_once: bool) -> Store:
@@ -157,42 +143,45 @@ class ResultWriter:
         return self._store
 
     def _send(self, store: Store, key: TrialKey, line: ResultLine) -> str | None:
-        """Send a heartbeat or an end; why the trial no longer belongs to this run, None while it
-        does.
-
-        The news of a heartbeat counts as sent once it is stored. After a lost answer that is
-        unknown here; the next report carries it as ``unsure``, and the store, which knows, takes it
-        or drops it. The store compares sums, so news is never sent with the sums of the heartbeat
-        before.
-        """
-        start = line.start_attempt
+        """Send a line; why the trial no longer belongs to this run, None while it does."""
         report = self.report(line)
-        if line.kind == "attempt":  # the row says from its beginning that a training began
+        if line.kind != "end":
+            return self._send_beat(store, key, line, report)
+        ended = store.tell(key, line.ended_in, report, reason=line.reason)
+        return ended.lost_to
+
+    def _send_beat(
+        self, store: Store, key: TrialKey, line: ResultLine, report: Report
+    ) -> str | None:
+        """Send a heartbeat, the first of which says that a training began; the result is that of
+        :meth:`_send`.
+
+        Its news counts as sent once it is stored. After a lost answer that is unknown here; the
+        next report carries it as ``unsure``, and the store, which knows, takes it or drops it. The
+        store compares sums, so news is never sent with the sums of the heartbeat before.
+        """
+        if line.kind == "attempt":
             return store.heartbeat(key, Report(observation=begun(line)), lease_s=self._lease_s)
-        if line.kind == "end":
-            trial = store.tell(key, line.state or State.FAILED, report, reason=line.reason)
-            return trial.reason if lost_to(trial.reason) else None
-        if line.kind != "beat":
-            return None
+        start = line.start_attempt
         own = replace(report, unsure=())
-        unsent = _Unsent()  # after this heartbeat
+        unsent = NO_NEWS  # after this heartbeat
         # the store tells a repeated heartbeat by its sums, and would drop the news with it
-        if report.observation == self._last_sums.get(start):
-            unsent = _Unsent(profile=report.profile, points=report.points)
+        if own.observation == self._last_sums.get(start):
+            unsent = own
+            self._unsent[start] = report
             report = replace(report, profile=(), points=())
-            self._unsent[start] = replace(unsent, unsure=report.unsure)
         else:
             # from now on it may be stored
-            self._unsent[start] = _Unsent(unsure=(*report.unsure, own))
+            self._unsent[start] = replace(NO_NEWS, unsure=(*report.unsure, own))
         try:
             lost = store.heartbeat(key, report, lease_s=self._lease_s)
         except StoreError as error:
             if error.unsure:
-                self._last_sums[start] = report.observation
+                self._last_sums[start] = own.observation
             else:
-                self._unsent[start] = _Unsent(report.unsure, own.profile, own.points)
+                self._unsent[start] = replace(own, unsure=report.unsure)
             raise
-        self._last_sums[start] = report.observation
+        self._last_sums[start] = own.observation
         self._unsent[start] = unsent
         return lost
 

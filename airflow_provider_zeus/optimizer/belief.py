@@ -19,7 +19,7 @@ from airflow_provider_zeus.model.cost import Rates
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import EXCLUDED, DeviceInfo, Where
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.slices import Change, Slice, SliceRun, add, grouped
+from airflow_provider_zeus.optimizer.slices import Change, Slice, SliceRun, add, in_slices
 from airflow_provider_zeus.optimizer.starts import Served, StartRun
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Belief:
         oldest = self.converged[0][0] if self.learned > len(self.converged) else 0
         runs = [SliceRun(*run, True) for run in self.converged]
         runs += [self._stopped(run) for run in self.stopped if run[0] >= oldest]
-        return grouped(runs, self.slices, self.max_epochs)
+        return in_slices(runs, self.slices, self.max_epochs)
 
     def _stopped(self, run: Run) -> SliceRun:
         return SliceRun(*run, False, self.exhausted.get(run[0]))

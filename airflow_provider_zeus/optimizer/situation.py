@@ -69,3 +69,18 @@ class Situation(NamedTuple):
         for other in (*tries, *audits):
             return Why.OTHER_RUN.of(b=other.batch_size)
         return None
+
+
+def start_at(default: int, feasible: Sequence[int]) -> int:
+    """The default; if it is infeasible the next smaller feasible size, else the smallest one.
+
+    :param feasible: ascending.
+    """
+    if not feasible:
+        return default
+    return max((b for b in feasible if b <= default), default=feasible[0])
+
+
+def start_name(job: ZeusJob, start: int) -> str:
+    """The name of the size that :func:`start_at` gives."""
+    return (Why.DEFAULT if start == job.default_batch_size else Why.NEAREST).of()

@@ -79,7 +79,7 @@ class Slice(NamedTuple):
         return cls(name, runs, missed and not reached)
 
 
-def grouped(runs: Iterable[SliceRun], names: Mapping[int, str], max_epochs: float) -> list[Slice]:
+def in_slices(runs: Iterable[SliceRun], names: Mapping[int, str], max_epochs: float) -> list[Slice]:
     """Runs by trial number: those that follow each other on one slice share an entry."""
     slices: list[Slice] = []
     for run in sorted(runs):

@@ -26,7 +26,7 @@ from airflow_provider_zeus.optimizer.arms import (
 )
 from airflow_provider_zeus.optimizer.belief import Belief, model_of, where_of
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.situation import Situation
+from airflow_provider_zeus.optimizer.situation import Situation, start_at, start_name
 from airflow_provider_zeus.units import counted
 
 ROUNDS = 2  # so that a cost variance is observed (Algorithm 3, line 2)
@@ -67,7 +67,7 @@ class _Context:
     epoch_costs: Mapping[int, float]
     doubted: frozenset[int]  # one odd run must not bar a size for ever
     weights: Weights
-    start: int  # see start_at()
+    start: int  # see situation.start_at()
     incumbent: int
 
     @classmethod
@@ -189,21 +189,6 @@ def _sampled(context: _Context, seed: int) -> PlannedAttempt:
         runs=runs,
     )
     return PlannedAttempt(batch_size=b, phase=Phase.SAMPLE, why=why)
-
-
-def start_at(default: int, feasible: Sequence[int]) -> int:
-    """The default; if it is infeasible the next smaller feasible size, else the smallest one.
-
-    :param feasible: ascending.
-    """
-    if not feasible:
-        return default
-    return max((b for b in feasible if b <= default), default=feasible[0])
-
-
-def start_name(job: ZeusJob, start: int) -> str:
-    """The name of the size that :func:`start_at` gives."""
-    return (Why.DEFAULT if start == job.default_batch_size else Why.NEAREST).of()
 
 
 def _next_exploration(

@@ -16,7 +16,7 @@ from functools import cached_property, reduce
 from typing import Any
 
 from airflow_provider_zeus.model.cost import Weights, observed_cost
-from airflow_provider_zeus.model.groups import grouped, of_all
+from airflow_provider_zeus.model.groups import grouped, newest_known, of_all
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     LOST,
@@ -73,11 +73,8 @@ class Dataset:
         """
         if self.where is None:
             return None
-        max_power_w = None
         # A device may be moved to another host with another limit: the newest report counts.
-        for trial in self.here():
-            if trial.observation.max_power_w is not None:
-                max_power_w = trial.observation.max_power_w
+        max_power_w = newest_known(trial.observation.max_power_w for trial in self.here())
         model, count, source = self.where
         return DeviceInfo(model=model, count=count, energy_source=source, max_power_w=max_power_w)
 
@@ -187,10 +184,7 @@ def as_dataset(
     elsewhere = [t for t in own if t.observation.where not in (None, where)]
     left_out[_ELSEWHERE] = len(elsewhere)
     if settings is None:
-        settings = {}
-        for trial in once:
-            if trial.decision.settings is not None:
-                settings = trial.decision.settings
+        settings = newest_known(trial.decision.settings for trial in once) or {}
     return Dataset(
         job=job,
         trials=tuple(own),
@@ -209,7 +203,7 @@ def _why_not_compared(trial: Trial, job: ZeusJob) -> str | None:
         return _NO_DATA
     if trial.observation.bypassed is not None:
         return _BYPASSED
-    if trial.spec["job_version"] != job.job_version:
+    if trial.job_version != job.job_version:
         return _OTHER_VERSION
     return None
 

@@ -25,7 +25,6 @@ from airflow_provider_zeus.optimizer.posterior import own_arithmetic
 from airflow_provider_zeus.reports.baseline import Baseline, own_rng
 from airflow_provider_zeus.reports.dataset import ENERGY, TIME, Dataset, recurrences, total
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, limit_saving
-from airflow_provider_zeus.reports.next_run import next_rung
 from airflow_provider_zeus.reports.set_aside import SetAside
 from airflow_provider_zeus.reports.slice_epochs import DRAWS, estimate
 from airflow_provider_zeus.signals.prices import Prices
@@ -69,7 +68,8 @@ def silent_text(sums: Iterable[PeriodSum]) -> str:
     if not silent:
         return ""
     attempts = counted(sum(s.unknown for s in silent), "attempt")
-    return f"{attempts} of {counted(len({s.job_id for s in silent}), 'job')} that reported nothing"
+    jobs = counted(len({s.job_id for s in silent}), "job")
+    return f"{attempts} of {jobs} that reported nothing so far"
 
 
 def by_kind(sums: Iterable[PeriodSum]) -> dict[str, list[PeriodSum]]:
@@ -202,7 +202,7 @@ def _by_limit(
     if where is None or saving is None:
         if log.job.mode != "measure":
             return "no profile shows what its power limit saved"
-        return f"its runs are measured as they are: {next_rung(log.job)}"
+        return 'its runs are measured as they are; mode="optimize" tunes the power limit'
     _, count, source = where
     energy, time = saving.draws(np.random.default_rng(own_rng(log).getrandbits(64)), DRAWS)
     time_s = sum_of_known(o.time_s for o in compared)

@@ -113,7 +113,7 @@ def _lineage(job: ZeusJob, trials: Sequence[Trial]) -> Lineage | None:
     """The newest model of a job that chooses its start; that its value was kept is supposed."""
     if not job.chooses_start:
         return None
-    own = [t for t in trials if t.spec["job_version"] == job.job_version]
+    own = [t for t in trials if t.job_version == job.job_version]
     teaching = [t for t in own if t.origin.run_type in job.learn_from]
     models = [t for t in teaching if t.state.left_model]
     if not models:

@@ -288,7 +288,7 @@ def with_log(
     figures = replace(figures, newest=newest)
     # Such a run has no batch size to compare.
     if last.planned.phase is Phase.MEASURED:
-        samples = profile(last.job_id, last.observation.where, str(last.spec["job_version"]))
+        samples = profile(last.job_id, last.observation.where, last.job_version)
         return replace(figures, limit=limit_saving([t.observation for t in own], samples))
     where = None
     if measured is not None:

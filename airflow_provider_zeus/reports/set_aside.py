@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from airflow_provider_zeus.model.trial import Trial
+from airflow_provider_zeus.model.trial import Trial, timed
 from airflow_provider_zeus.reports.dataset import RunTrials, total
 from airflow_provider_zeus.units import counted, energy_text, time_text
 
@@ -35,7 +35,7 @@ class SetAside:
             failed += run.failed_tries
             cleared += run.cleared
         # one that failed before it reported anything has no figures
-        measured = [t.observation for t in failed + cleared if t.observation.time_s is not None]
+        measured = [trial.observation for trial in timed(failed + cleared)]
         return cls(
             failed=len(failed),
             cleared=len(cleared),

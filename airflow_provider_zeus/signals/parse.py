@@ -246,11 +246,8 @@ def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
             "unit", layout.unit, "the answer is in another one", "name that of the answer"
         )
     # Of values and forecasts one is enough.
-    is_one_enough = bool(layout.values and layout.forecasts)
-    values = _column(answer, layout.values, needed=not is_one_enough)
-    forecasts = _column(answer, layout.forecasts, needed=not is_one_enough)
-    if is_one_enough and not values and not forecasts:
-        values = _column(answer, layout.values)  # its error says which part of the path is missing
+    forecasts = _column(answer, layout.forecasts, needed=not layout.values)
+    values = _column(answer, layout.values, needed=not forecasts)
     return _Columns(
         times=_column(answer, layout.times),
         values=values,

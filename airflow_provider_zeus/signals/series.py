@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median_low
@@ -50,12 +50,10 @@ class Unit(NamedTuple):
             remedy = 'write it as "g/kWh", "EUR/MWh" or "ct/kWh"'
             raise JobSpecError.of("unit", text, problem, remedy)
         money, prefix = match.groups()
-        factor = 1.0 if prefix == "k" else 0.001
-        currency_of_cents = {"ct": "EUR", "p": "GBP"}
-        if money in currency_of_cents:
-            money = currency_of_cents[money]
-            factor *= 0.01
-        return cls(PRICE, f"{money}/kWh", factor)
+        per_kwh = {"k": 1.0, "M": 0.001}
+        cents = {"ct": ("EUR", 0.01), "p": ("GBP", 0.01)}
+        currency, part = cents.get(money, (money, 1.0))
+        return cls(PRICE, f"{currency}/kWh", per_kwh[prefix] * part)
 
     def is_like(self, other: Unit) -> bool:
         """Whether values in both mean the same, once each is multiplied by its factor."""
@@ -123,9 +121,7 @@ class Series:
             return None if now is None else now.value
         total = 0.0
         covered_s = 0.0
-        for step in self._since(start_s):
-            if step.start_s >= end_s:
-                break
+        for step in self._between(start_s, end_s):
             overlap_s = min(step.end_s, end_s) - max(step.start_s, start_s)
             if overlap_s > 0:
                 total = total + overlap_s * step.value
@@ -136,11 +132,12 @@ class Series:
             return None
         return total / covered_s
 
-    def _since(self, start_s: float) -> Iterator[Step]:
-        """The step that holds at a time, or the last one before it, and all after it."""
+    def _between(self, start_s: float, end_s: float) -> Sequence[Step]:
+        """The step that holds at a time, or the last one before it, and all after it that begin
+        before an end.
+        """
         first = bisect_right(self.steps, (start_s, math.inf)) - 1
-        # one by one: a series may have many steps, of which few are needed
-        return (self.steps[i] for i in range(max(first, 0), len(self.steps)))
+        return self.steps[max(first, 0) : bisect_left(self.steps, (end_s,))]
 
     def at(self, time_s: float) -> Step | None:
         """The step that holds at a time; None in a gap."""
@@ -167,9 +164,7 @@ class Series:
         """The parts of a step that this series does not cover."""
         pieces = []
         covered_until_s = step.start_s
-        for own in self._since(step.start_s):
-            if own.start_s >= step.end_s:
-                break
+        for own in self._between(step.start_s, step.end_s):
             if own.start_s > covered_until_s:
                 pieces.append(step._replace(start_s=covered_until_s, end_s=own.start_s))
             covered_until_s = max(covered_until_s, own.end_s)

@@ -173,10 +173,9 @@ def _part(field: str, text: str) -> frozenset[int]:
     start_text, dash, end_text = text.partition("-")
     start = _entry(field, start_text)
     length = 1
-    if dash and field == "hours":  # its end is exclusive: "6-6" is the whole day
-        length = (_entry(field, end_text) - start) % count or count
-    elif dash:
-        length = (_entry(field, end_text) - start) % count + 1
+    if dash:
+        is_exclusive = field == "hours"  # "6-6" is the whole day
+        length = (_entry(field, end_text) - start - is_exclusive) % count + 1
     return frozenset((start - first + i) % count + first for i in range(length))
 
 

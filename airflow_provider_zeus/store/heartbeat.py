@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_zeus.model.partial_sums import Report, merged, resolved
-from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import REDELIVERED, State, Trial, TrialKey
 from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.service import JobLog, abandon, trial_of_start
 from airflow_provider_zeus.store.sql import measurements, trials
@@ -20,16 +20,12 @@ def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str
         for other in trials.of_task_instance(log.connection, key.ti_id):
             is_earlier = other.number < before.number and rules.same_attempt(other, before)
             if is_earlier and other.state is State.RUNNING:
-                abandon(log, other, rules.REDELIVERED)
+                abandon(log, other, REDELIVERED)
     others = _beside(log, before) if rules.lapsed(before) else []
     news = resolved(before.observation, report)
+    observation = merged(before.observation, news.observation)
     trial = rules.after_heartbeat(
-        before,
-        merged(before.observation, news.observation),
-        others,
-        now=log.now,
-        seq=log.seq + 1,
-        lease_s=lease_s,
+        before, observation, others, now=log.now, seq=log.seq + 1, lease_s=lease_s
     )
     if trial is not before:
         log.put(trial, before, news)

@@ -7,13 +7,11 @@ ignored.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.model import job_checks as kinds
@@ -21,16 +19,13 @@ from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import EXCLUDED, Trial
 from airflow_provider_zeus.model.wire import without_none
 from airflow_provider_zeus.printable import visible
+from airflow_provider_zeus.store.variables.airflow import SETTINGS, AirflowVariables, variable_key
 from airflow_provider_zeus.units import time_text
-
-if TYPE_CHECKING:
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 log = guarded_log(__name__)
 
 ReadText = Callable[[str], str | None]
 
-SETTINGS = "zeus-settings"
 CHANGED = "changed"  # no setting: a person may want to ask who changed one
 
 
@@ -55,23 +50,6 @@ _CHANGES = {
 
 # the changes that end a pause and a pin
 ZEUS_CHOOSES = {"pause_exploration": None, "pin_batch_size": None}
-
-
-def variable_key(prefix: str, name: str) -> str:
-    """Key of a Variable about ``name``: the name itself if Airflow accepts it everywhere, else its
-    hash.
-
-    A Variable's key has at most 250 characters and is not quoted in the path of the Execution API.
-    A key with a word like ``token`` in it makes Airflow mask the whole value in each log line, so
-    the log of a job must not have one; settings are short and written by people, so theirs may.
-    """
-    hidden = "(?i)key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string"
-    is_masked = prefix != SETTINGS and patterns.search(hidden, name) is not None
-    if patterns.fullmatch(r"[A-Za-z0-9._-]{1,160}", name) and not is_masked:
-        return f"{prefix}:{name}"
-    # Airflow masks and limits the keys of Variables, so an odd name is hashed.
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
-    return f"{prefix}:~{digest[:40]}"
 
 
 def read_settings(

@@ -24,13 +24,12 @@ from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.model.wire import Name, decode, encode, parse
 from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.printable import visible
-from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import trial_from_dict, trial_to_dict
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, variable_key
 from airflow_provider_zeus.untrusted_files import read_all, write_whole
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
-    from airflow_provider_zeus.store.variables.airflow import AirflowVariables
 
 SCHEMA = 1
 PREFIX = "zeus-untold"

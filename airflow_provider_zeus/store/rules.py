@@ -10,31 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
+    BY_HAND,
+    REDELIVERED,
+    SUPERSEDED,
     Observation,
     Origin,
-    PlannedAttempt,
     State,
     Trial,
-    fitting,
+    TrialKey,
 )
 from airflow_provider_zeus.store.base import AskRequest
 
 LEASE_EXPIRED = "lease expired"
-REDELIVERED = "redelivered: another start of the task took its place"
-SUPERSEDED = "superseded by try"
-BY_HAND = "closed by hand"
-
-
-def version_of(spec: Mapping[str, Any]) -> str:
-    """The ``job_version`` that a trial was decided with: a new one starts an empty belief and power
-    profile.
-    """
-    return str(spec["job_version"])
 
 
 def read_state(trial: Trial, now: float) -> Trial:
@@ -109,15 +99,6 @@ def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:
     return None
 
 
-def lost_to(reason: str | None) -> bool:
-    """Whether a trial with this reason was taken over by a later try or start, or closed by a
-    person.
-    """
-    if reason is None:
-        return False
-    return reason.startswith((SUPERSEDED, REDELIVERED, BY_HAND))
-
-
 def abandon(trial: Trial, reason: str, now: float, seq: int) -> Trial:
     """Close an open trial without a result; ``seq`` becomes its ``told_seq``."""
     # a clock that steps back must not make a trial end before it began
@@ -134,38 +115,6 @@ def redelivered(own: Iterable[Trial], job_id: str) -> Trial | None:
     whole = [trial for trial in running if trial.planned in trial.decision.in_order]
     of_job = [trial for trial in whole if trial.job_id == job_id]
     return max(of_job, key=lambda trial: trial.key.attempt, default=None)
-
-
-def following(previous: Trial, batch_size: int | None = None) -> PlannedAttempt:
-    """The attempt after ``previous`` in the same decision.
-
-    Raises StoreError if that was the last one.
-
-    :param batch_size: that it trains with, if that is known; one that the decision lacks fits a
-        small slice.
-    """
-    decision = previous.decision
-    later: tuple[PlannedAttempt, ...] = ()
-    if previous.planned in decision.in_order:  # else its attempts were pruned
-        position = decision.in_order.index(previous.planned)
-        later = decision.in_order[position + 1 :]
-    # A size outside of the list was made to fit a small slice: the plan goes on as it is.
-    if batch_size is None or batch_size not in previous.spec["batch_sizes"]:
-        for attempt in later:
-            return attempt
-        raise StoreError(
-            f"Attempt {previous.key.attempt} of task instance {previous.key.ti_id} is the last one "
-            "of its decision; ask again instead of beginning another one."
-        )
-    same = [plan for plan in later or decision.in_order if plan.batch_size == batch_size]
-    if not same:
-        return fitting(previous.planned, batch_size)
-    # a stand-in comes before the reliefs: it runs after a lack of memory alone
-    first, *others = same
-    is_first = previous.observation.out_of_memory or first in decision.attempts
-    if is_first or not others:
-        return first
-    return others[-1]
 
 
 def another_row(trial: Trial, *, number: int, now: float, lease_s: float) -> Trial:
@@ -190,12 +139,16 @@ def same_attempt(one: Trial, other: Trial) -> bool:
     return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)
 
 
-def row_of_attempt(trial: Trial, rows: Iterable[Trial], start_id: str | None) -> Trial | None:
+def row_of_attempt(
+    trial: Trial, rows: Mapping[TrialKey, Trial], start_id: str | None = None
+) -> Trial | None:
     """The row that a trial has among those of its task instance; None: it has none.
 
     The call came twice, or its answer was lost. Another start may have taken its key.
     """
-    for row in rows:
+    if trial.key not in rows:
+        return None
+    for row in rows.values():
         may_be_its = row.key == trial.key
         if row.key.attempt > trial.key.attempt:
             may_be_its = row.observation.start_id in (None, start_id)
@@ -289,10 +242,7 @@ def closed(
     ends = {State.RUNNING, State.ABANDONED} - {state}
     if trial.state not in ends:
         return trial
-    if reason is not None:
-        reason = truncated(reason)
-    elif lost_to(trial.reason):
-        reason = trial.reason
+    reason = trial.lost_to if reason is None else truncated(reason)
     return replace(
         trial,
         state=state,

@@ -8,7 +8,7 @@ they become, and writes them. A heartbeat, a late one too, is in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.partial_sums import Report, merged, resolved
 from airflow_provider_zeus.model.trial import (
+    BY_HAND,
+    REDELIVERED,
     Lineage,
     Origin,
     PowerPoint,
@@ -35,7 +37,6 @@ from airflow_provider_zeus.store.base import (
     JobHead,
     JobProfile,
     TakenIn,
-    Unreadable,
 )
 from airflow_provider_zeus.store.sql import checkpoints, measurements, moving, outside_sums, trials
 
@@ -64,12 +65,13 @@ class JobLog:
         """Trials whose row says ``running``, in order of number."""
         return trials.open_trials(self.connection, self.job_id)
 
-    def add(self, trial: Trial, *, is_taken: bool = False) -> Trial:
+    def add(self, trial: Trial, beside: Container[TrialKey] = ()) -> Trial:
         """Write a new row, and return it.
 
-        :param is_taken: another row has its key, so it gets the next one of its task instance.
+        :param beside: keys that other rows have; instead of one of them the row gets the next one
+            of its task instance.
         """
-        if is_taken:
+        if trial.key in beside:
             trial = replace(trial, key=trials.next_key(self.connection, trial.key.ti_id))
         trials.insert(self.connection, trial)
         self.newest = trial.number
@@ -122,7 +124,7 @@ def ask(
     device = request.device or belief.last_device()
     own = trials.of_task_instance(log.connection, request.ti_id)
     again = rules.redelivered(own, request.job_id)
-    version = rules.version_of(again.spec) if again else job.job_version
+    version = again.job_version if again else job.job_version
     earlier = _left_a_model(log, request.origin, job)
     where = device.where if device else None
     profile = measurements.profile(log.connection, log.job_id, where, version)
@@ -211,7 +213,7 @@ def _left_a_model(log: JobLog, origin: Origin, job: ZeusJob) -> list[Trial]:
     )
     # A new version of a job may have another network, whose weights would not load.
     for newest in source[:1]:
-        if rules.version_of(newest.spec) != job.job_version:
+        if newest.job_version != job.job_version:
             return []
     return source
 
@@ -243,9 +245,9 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     if trial.observation.start_id is None:
         return log.put(rules.renewed(trial, log.now, lease_s), trial)
     # Two starts drew energy twice: each needs a row of its own.
-    abandon(log, trial, rules.REDELIVERED)
+    abandon(log, trial, REDELIVERED)
     again = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    return log.add(again, is_taken=True)
+    return log.add(again, [trial.key])
 
 
 def abandon(log: JobLog, trial: Trial, reason: str) -> Trial:
@@ -257,7 +259,7 @@ def close_trial(log: JobLog, job_id: str, number: int, by: str) -> Trial:
     """Close an open trial by hand. Raises StoreError if no trial of this number is open."""
     for trial in log.open_trials():
         if trial.number == number:
-            return abandon(log, trial, f"{rules.BY_HAND} by {by}")
+            return abandon(log, trial, f"{BY_HAND} by {by}")
     raise StoreError(
         f"This attempt of {job_id} is not open: it has ended, or the log has none of this number. "
         f"See 'airflow zeus runs {job_id}'."
@@ -276,12 +278,22 @@ def begin(
     """Write the row of the attempt after ``previous`` unless it exists; under another key if
     ``key`` is taken.
     """
-    before = log.find(previous)
-    if before is None:
+    rows = _rows_beside(log, key)
+    if previous not in rows:
         raise UnknownTrialError.of(previous.ti_id, previous.attempt)
-    trial = rules.another_row(before, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    trial = replace(trial, key=key, planned=rules.following(before, batch_size))
-    return _found_or_added(log, trial)
+    before = rows[previous]
+    planned = before.following(batch_size)
+    if planned is None:
+        raise StoreError(
+            f"Attempt {previous.attempt} of task instance {previous.ti_id} is the last one of its "
+            "decision; ask again instead of beginning another one."
+        )
+    row = rules.another_row(before, number=log.newest + 1, now=log.now, lease_s=lease_s)
+    row = replace(row, key=key, planned=planned)
+    own = rules.row_of_attempt(row, rows)
+    if own is not None:
+        return own
+    return log.add(row, rows)
 
 
 def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
@@ -290,9 +302,9 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     A request whose answer was lost has left an open row under the same key. No start will use it,
     so it is closed.
     """
-    start_id = trial.observation.start_id
+    rows = _rows_beside(log, trial.key)
     # A trial with a number was answered, so nothing of it was lost.
-    lost = None if trial.number else log.find(trial.key)
+    lost = None if trial.number else rows.get(trial.key)
     if lost is not None and not rules.same_attempt(lost, trial):
         is_unused = lost.observation.start_id is None
         if is_unused and lost.state is State.RUNNING:
@@ -300,24 +312,20 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
     row = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
     # its decision knew no other trial
     row = replace(row, asked_after_seq=0, opened_at=trial.opened_at or log.now)
-    return _found_or_added(log, row, start_id)
+    own = rules.row_of_attempt(row, rows, trial.observation.start_id)
+    if own is not None:
+        return own
+    return log.add(row, rows)
 
 
-def _found_or_added(log: JobLog, trial: Trial, start_id: str | None = None) -> Trial:
-    """The row of the same attempt of the same decision.
-
-    If another start has taken the key, a row with a new key.
+def _rows_beside(log: JobLog, key: TrialKey) -> dict[TrialKey, Trial]:
+    """The rows of a key's task instance. One with this key that cannot be read is deleted: its run
+    writes it again.
     """
-    present = trials.find(log.connection, trial.key)
-    if isinstance(present, Unreadable):  # its run writes it again
-        trials.delete(log.connection, trial.key)
-    is_taken = isinstance(present, Trial)
-    if is_taken:
-        rows = trials.of_task_instance(log.connection, trial.key.ti_id)
-        own = rules.row_of_attempt(trial, rows, start_id)
-        if own is not None:
-            return own
-    return log.add(trial, is_taken=is_taken)
+    rows = {row.key: row for row in trials.of_task_instance(log.connection, key.ti_id)}
+    if key not in rows:
+        trials.delete(log.connection, key)
+    return rows
 
 
 def tell(log: JobLog, key: TrialKey, state: State, report: Report, reason: str | None) -> Trial:
@@ -346,7 +354,7 @@ def trial_of_start(log: JobLog, key: TrialKey, report: Report) -> Trial:
         if own is not held and own.planned == held.planned:
             return own
     again = rules.another_row(held, number=log.newest + 1, now=log.now, lease_s=held.lease_s)
-    return log.add(again, is_taken=True)
+    return log.add(again, rows)
 
 
 def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> TakenIn:

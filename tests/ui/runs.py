@@ -17,9 +17,8 @@ from airflow_provider_zeus.model.trial import (
     Trial,
 )
 from airflow_provider_zeus.store.base import AskRequest
-from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
 from airflow_provider_zeus.store.open import open_store
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import SETTINGS, AirflowVariables, variable_key
 from tests.unit.plugin.kit import JOB
 from tests.unit.store.store_kit import request
 

@@ -23,12 +23,11 @@ from airflow_provider_zeus.model.trial import DeviceInfo, Observation, State
 from airflow_provider_zeus.signals.reading import signal_series
 from airflow_provider_zeus.signals.series import Series, Step, Unit
 from airflow_provider_zeus.store.base import AskRequest
-from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
 from airflow_provider_zeus.store.open import embedded_path, open_store
 from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import SETTINGS, AirflowVariables, variable_key
 from tests.ui import runs
 from tests.ui.look import came
 from tests.ui.site import ADMIN

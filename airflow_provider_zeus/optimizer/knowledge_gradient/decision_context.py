@@ -28,8 +28,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.misses import (
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.situation import Situation
-from airflow_provider_zeus.optimizer.thompson import start_at
+from airflow_provider_zeus.optimizer.situation import Situation, start_at
 
 OUT_OF_REACH = 3  # one miss may be that of a slice
 # However good tries look, a job never loses more than this against always the default: so many runs

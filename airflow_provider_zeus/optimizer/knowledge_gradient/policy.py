@@ -26,7 +26,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import 
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import by_size
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import KEPT
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.thompson import start_name
+from airflow_provider_zeus.optimizer.situation import start_name
 from airflow_provider_zeus.units import counted
 
 AUDIT_GAP = 5  # two audits in a row would tell the same
@@ -228,10 +228,8 @@ def _second_look(
         needed = 1
     if belief.runs_since_change(default) >= needed:
         return None
-    cost = math.exp(predictions.log_cost[incumbent])
-    bound = min(BETA * cost, predictions.most_spent - cost)
-    if bound <= 0.0:
-        return None
+    # What the job may still lose is no bound here: only this run ends what a wrong belief loses.
+    bound = BETA * math.exp(predictions.log_cost[incumbent])
     attempt = PlannedAttempt(
         batch_size=default, phase=Phase.AUDIT, why=Why.SECOND_LOOK.of(b=default)
     )

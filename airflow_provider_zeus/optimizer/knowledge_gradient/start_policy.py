@@ -46,7 +46,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.policy import (
 )
 from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import JUMP
 from airflow_provider_zeus.optimizer.reasons import Why
-from airflow_provider_zeus.optimizer.slices import grouped
+from airflow_provider_zeus.optimizer.slices import in_slices
 from airflow_provider_zeus.optimizer.starts import RUNS_KEPT, StartRun, cold_is_due, possible
 
 # A warm start mostly takes fewer epochs: in ln, by seven real series.
@@ -248,7 +248,7 @@ def _model(belief: Belief, start: Start, lineage: Lineage) -> StartModel:
         gp.sizes,
         default,
         belief.max_epochs,
-        grouped(
+        in_slices(
             [run.run for run in runs], {run.number: run.slice for run in runs}, belief.max_epochs
         ),
         level=(level, LEVEL_SD),

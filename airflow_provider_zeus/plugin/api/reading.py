@@ -39,13 +39,7 @@ from airflow_provider_zeus.reports.run_figures import MOST_RUNS
 from airflow_provider_zeus.signals.forecast import DAY_S
 from airflow_provider_zeus.signals.reading import CONNECTIONS, KEPT_S, ReadOnlyKeeper, signal_series
 from airflow_provider_zeus.signals.series import CARBON, PRICE, Series
-from airflow_provider_zeus.store.live_settings import (
-    SETTINGS,
-    last_change,
-    parsed,
-    read_settings,
-    variable_key,
-)
+from airflow_provider_zeus.store.live_settings import last_change, parsed, read_settings
 from airflow_provider_zeus.store.open import (
     DEFAULT_CONN_ID,
     embedded_path,
@@ -54,7 +48,7 @@ from airflow_provider_zeus.store.open import (
     store_url,
 )
 from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import SETTINGS, AirflowVariables, variable_key
 
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store

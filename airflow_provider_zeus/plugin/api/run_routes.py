@@ -148,7 +148,7 @@ def _trials(
 
 
 def _profile(store: Store, trial: Trial) -> list[ProfileSample]:
-    return store.profile(trial.job_id, trial.observation.where, trial.spec["job_version"])
+    return store.profile(trial.job_id, trial.observation.where, trial.job_version)
 
 
 def _profile_without_size(store: Store | None, newest: Trial) -> list[ProfileSample]:

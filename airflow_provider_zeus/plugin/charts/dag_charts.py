@@ -290,7 +290,7 @@ def _table(
         "Run",
         "Batch size",
         "Exploring",
-        axis.name.capitalize(),
+        words.sentence_case(axis.name),
         *(curve.name for curve in curves),
         "Source",
     ]

@@ -76,14 +76,16 @@ class _Axis(NamedTuple):
         """A sum, for people; a dash for None."""
         if value is None:
             return UNKNOWN
-        if value < 0:
-            return f"−{self._amount(-value)}"
-        return self._amount(value)
+        amount = self._amount(abs(value))
+        if value < 0 and amount != "0 runs":
+            return f"−{amount}"
+        return amount
 
     def _amount(self, value: float) -> str:
         if not self.in_runs:
             return words.cost(value, self.unit, self.most).text
-        count = three_digits(value / self.size)
+        # A first run of the default saves nothing but noise.
+        count = three_digits(round(value / self.size, 3))
         if count == "1":
             return "1 run"
         return f"{count} runs"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from airflow_provider_zeus.model.trial import UNCAPPED, PowerPoint, State, Trial
+from airflow_provider_zeus.model.trial import UNCAPPED, PowerPoint, State, Trial, timed
 from airflow_provider_zeus.plugin.answer_parts import LONGEST, Chart, Table
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
@@ -139,7 +139,7 @@ def _spans(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> list[_Span]:
 
 
 def _why_no_power(trials: Sequence[Trial]) -> str:
-    ended = [trial.observation for trial in trials if trial.observation.time_s is not None]
+    ended = [trial.observation for trial in timed(trials)]
     if all(observation.energy_source is None for observation in ended):
         return "Power is not known: nothing measured it."
     # A task measured from outside has a point a minute, so a short one has none.

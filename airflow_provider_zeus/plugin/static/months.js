@@ -38,6 +38,7 @@ function fill({ month, title, months, kinds, note, chart }) {
   choice.value = month;
   choice.onchange = () => showMonth(choice.value);
   byId("month-kinds").replaceChildren(...kinds.map(kindBlock), ...(note ? [element("p", note, { class: "note" })] : []));
+  byId("month-saved").hidden = !kinds.some(({ answers }) => answers.some(({ question }) => question === "Saved"));
   byId("month-progress").textContent = "";
   forgetIn(byId("month-chart"));
   byId("month-chart").replaceChildren(...(chart ? [chartBlock(chart, { name: "months" })] : []));
@@ -46,7 +47,7 @@ function fill({ month, title, months, kinds, note, chart }) {
 
 /** The kind of a source; where its badge says as much, that alone. */
 function kindHead({ kind, source }) {
-  const said = source.text === kind || source.kind === "no-source";
+  const said = source.text === kind || source.text.startsWith("estimate") || source.kind === "no-source";
   return element("h3", null, {}, said ? "" : `${kind[0].toUpperCase()}${kind.slice(1)} `, ...sourceBadges(source));
 }
 

@@ -103,7 +103,11 @@ def _against_default(saving: RunSaving, weights: Weights) -> str:
     saved = saved_sentence("it", kinds, beside) + in_all(kinds, saving.cost, weights)
     if saving.measured:
         return f"{saved}.{_aside(saving)}"
-    estimated = "The default is estimated: it did not run on this slice of the data"
+    default_did = "did not run"
+    tried = [trial for run in saving.runs for trial in run.trials if trial.state is State.GIVEN_UP]
+    if any(trial.batch_size == saving.default_batch_size for trial in tried):
+        default_did = "was given up"
+    estimated = f"The default is estimated: it {default_did} on this slice of the data"
     if outdated(saving):
         estimated += ", nor for long before"
     return f"{saved}{lower_bound(saving)}.{_aside(saving)} {estimated}."

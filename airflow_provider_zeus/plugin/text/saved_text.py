@@ -510,7 +510,8 @@ def lower_bound(of: Savings | RunSaving) -> str:
     is_saved = of.cost.saved.verdict == "saved"
     if not is_saved or not of.base.at_least:
         return ""
-    return f"; at least so much, since {of.default_batch_size} was given up when it ran again"
+    default = of.default_batch_size
+    return f"; the saving is at least so much, since {default} was given up when it ran again"
 
 
 def how_sure(text: str) -> str:

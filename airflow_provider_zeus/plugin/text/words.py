@@ -145,10 +145,21 @@ def source(name: str | None) -> str:
     return SOURCES.get(name, name)
 
 
-def badge(names: Sequence[str | None]) -> Source:
+def why_no_energy(trial: Trial) -> str:
+    """Why the energy of a task measured from outside is not known; else empty."""
+    why = trial.observation.reasons.get("energy_j", "")
+    # Other trainings lack a meter; such a task has an estimate even without one.
+    if not trial.is_outside or not why:
+        return ""
+    return f"Energy is not known: {why}."
+
+
+def badge(names: Sequence[str | None], why_none: str = "") -> Source:
     """The badge of figures from these sources; its text is empty if nothing was measured yet.
 
     It tells the least exact of them.
+
+    :param why_none: why there is no source; empty: nothing measures energy there.
     """
     if not names:
         return Source()
@@ -160,7 +171,7 @@ def badge(names: Sequence[str | None]) -> Source:
     # One attempt without a meter makes the whole sum incomplete, so it names the badge.
     if None in names:
         badge.kind = "no-source"
-        badge.why = MEANINGS["no-source"]
+        badge.why = why_none or MEANINGS["no-source"]
     # The least exact source decides: a sum is as doubtful as its worst part.
     for name, kind in ESTIMATES.items():
         if name in names:

@@ -14,7 +14,7 @@ from airflow_provider_zeus.model.cost import Weights, observed_cost, weights_of
 from airflow_provider_zeus.model.groups import grouped, sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.run_numbers import RunNumbers
-from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey, timed
 from airflow_provider_zeus.plugin.answer_parts import AttemptState, Detail, Figure, RunRow, Total
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.reports.dataset import runs_of, total
@@ -39,7 +39,7 @@ def _row(
     first = run[0]
     last = run[-1]
     origin = first.origin
-    measured = [trial for trial in run if trial.observation.time_s is not None]
+    measured = timed(run)
     costs: dict[TrialKey, float | None] = {}
     units = set()
     for trial in measured:
@@ -85,7 +85,7 @@ def _row(
         state=last.state.value,
         state_text=_state_text(last, pending),
         state_why=words.ended(last) + words.why_cold(last),
-        source=words.badge(sources),
+        source=words.badge(sources, words.why_no_energy(last)),
     )
 
 
@@ -208,7 +208,7 @@ def detail_of(
         excess=_excess(observation, weights_of(job, observation)),
         busy=busy,
         device=devices(observation.device_model or "", observation.device_count),
-        source=words.badge(sources),
+        source=words.badge(sources, words.why_no_energy(trial)),
     )
 
 

@@ -12,7 +12,7 @@ from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Trial, TrialKey
+from airflow_provider_zeus.model.trial import Trial, TrialKey, timed
 from airflow_provider_zeus.plugin.answer_parts import (
     AlertRow,
     Answer,
@@ -75,7 +75,7 @@ class JobRuns:
     @property
     def facts(self) -> str:
         """Target and weights of the job, in a line."""
-        measured = [t.observation for t in self.trials if t.observation.time_s is not None]
+        measured = [trial.observation for trial in timed(self.trials)]
         weights = weights_of(self.job, measured[-1]) if measured else None
         return words.facts(self.job, weights)
 

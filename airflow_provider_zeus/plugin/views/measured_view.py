@@ -12,7 +12,14 @@ from airflow_provider_zeus.model.cost import Weights, weights_of
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import (
+    UNCAPPED,
+    Observation,
+    ProfileSample,
+    State,
+    Trial,
+    timed,
+)
 from airflow_provider_zeus.plugin.answer_parts import (
     Answer,
     Chart,
@@ -70,8 +77,7 @@ class MeasuredLog:
 
     @property
     def _of_any_source(self) -> list[Trial]:
-        measured = [trial for trial in self.trials if trial.observation.time_s is not None]
-        return [trial for trial in measured if trial.state is not State.RUNNING]
+        return [trial for trial in timed(self.trials) if trial.state is not State.RUNNING]
 
     @property
     def newest(self) -> Observation:
@@ -81,7 +87,9 @@ class MeasuredLog:
     @property
     def source(self) -> Source:
         """The badge of the figures."""
-        return words.badge([self.newest.energy_source] if self.ended else [])
+        if not self.ended:
+            return Source()
+        return words.badge([self.newest.energy_source], words.why_no_energy(self.ended[-1]))
 
     @cached_property
     def limit(self) -> LimitSaving | None:

@@ -232,7 +232,7 @@ def month_saved(
     unknown = len(draws) - len(savings)
     if unknown:
         why = "measured alone, its default has not run, or a figure is missing"
-        left_out = f"Not known for {counted(unknown, 'job')}: {why}."
+        left_out = f"What was saved is not known for {counted(unknown, 'job')}: {why}."
     return {"answers": answers, "done": True, "progress": left_out}
 
 

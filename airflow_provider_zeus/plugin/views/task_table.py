@@ -11,13 +11,13 @@ from pydantic import BaseModel
 from airflow_provider_zeus.model.groups import grouped, known_sum
 from airflow_provider_zeus.model.job_ids import names_in
 from airflow_provider_zeus.model.period_sum import PeriodSum
-from airflow_provider_zeus.model.trial import Observation, State, Trial
+from airflow_provider_zeus.model.trial import Observation, State, Trial, timed
 from airflow_provider_zeus.plugin.answer_parts import Figure, Short, Source
 from airflow_provider_zeus.plugin.text import words
 from airflow_provider_zeus.plugin.text.factors import Factors
 from airflow_provider_zeus.reports.dataset import gpu_s_of
 from airflow_provider_zeus.reports.months import Spent
-from airflow_provider_zeus.units import ESTIMATE, SHORT_TASKS, at_least
+from airflow_provider_zeus.units import ESTIMATE, SHORT_TASKS, at_least, counted
 
 SMALL = 0.01  # hundreds of small tasks would hide the large ones
 
@@ -180,7 +180,7 @@ def _task_of(job_id: str, dag_id: str) -> str:
 
 def _of_trials(own: Sequence[Trial]) -> list[TaskSpent]:
     """The cost of one task of a run with all its map indexes and tries, by source."""
-    measured = [trial for trial in own if trial.observation.time_s is not None]
+    measured = timed(own)
     if not measured:
         return [_of_source(own, None, is_part=False)]
     is_part = len(measured) < len(own)
@@ -236,7 +236,8 @@ def _states(trials: Sequence[Trial]) -> str:
 def _table(
     tasks: Sequence[TaskSpent], factors: Factors, caption: str, *, outside: bool
 ) -> TaskTable:
-    sums = [_together(own) for own in grouped(tasks, lambda task: task.source).values()]
+    by_source = grouped(tasks, lambda task: task.source)
+    sums = [_together(own, is_all=len(by_source) == 1) for own in by_source.values()]
     sums.sort(key=lambda together: together.rank)
     size_of = {together.source: together.size for together in sums}
     table = TaskTable(
@@ -262,11 +263,11 @@ def _table(
     return table
 
 
-def _together(own: Sequence[TaskSpent]) -> TaskSpent:
-    """All tasks of one source."""
-    name = "1 task"
-    if len(own) > 1:
-        name = f"All {len(own):,} tasks"
+def _together(own: Sequence[TaskSpent], *, is_all: bool) -> TaskSpent:
+    """The tasks of one source. ``is_all``: there is no other source."""
+    name = counted(len(own), "task")
+    if is_all and len(own) > 1:
+        name = f"All {name}"
     return TaskSpent(
         name=name,
         job_id=None,

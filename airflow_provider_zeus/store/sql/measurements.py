@@ -22,7 +22,6 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.model.wire import encode
 from airflow_provider_zeus.store.base import FRESH_S, RETRY_S, JobProfile
 from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
-from airflow_provider_zeus.store.rules import version_of
 from airflow_provider_zeus.store.sql import schema
 
 MOST_DEVICES = 50  # a training that invents devices must not fill the table
@@ -138,7 +137,7 @@ def add(connection: sa.Connection, trial: Trial, report: Report) -> None:
     """
     device = trial.observation.where
     if device is not None:
-        add_profile(connection, trial.job_id, device, version_of(trial.spec), report.profile)
+        add_profile(connection, trial.job_id, device, trial.job_version, report.profile)
     add_points(connection, trial.key, report.points)
 
 

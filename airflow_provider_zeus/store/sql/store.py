@@ -213,7 +213,7 @@ class Store(ABC):
                 device = newest_device(trials)
                 profile: Sequence[ProfileSample] = ()
                 if device is not None:
-                    version = rules.version_of(trials[-1].spec)
+                    version = trials[-1].job_version
                     profile = measurements.profile(connection, job_id, device, version)
             # Outside of a transaction: it computes for seconds, and notifies nobody yet.
             looked = look(sql_trials.held_events(before), trials, profile)

@@ -8,12 +8,33 @@ that only seems missing would be overwritten.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from airflow_provider_zeus import patterns
 from airflow_provider_zeus.airflow_compat import supervisor
 from airflow_provider_zeus.errors import StoreError
+
+SETTINGS = "zeus-settings"  # of a job; people write them
+
+
+def variable_key(prefix: str, name: str) -> str:
+    """Key of a Variable about ``name``: the name itself if Airflow accepts it everywhere, else its
+    hash.
+
+    A Variable's key has at most 250 characters and is not quoted in the path of the Execution API.
+    A key with a word like ``token`` in it makes Airflow mask the whole value in each log line, so
+    the log of a job must not have one; settings are short and written by people, so theirs may.
+    """
+    hidden = "(?i)key|token|secret|pass|auth|bearer|dsn|prox|account|webhook|connection_string"
+    is_masked = prefix != SETTINGS and patterns.search(hidden, name) is not None
+    if patterns.fullmatch(r"[A-Za-z0-9._-]{1,160}", name) and not is_masked:
+        return f"{prefix}:{name}"
+    # Airflow masks and limits the keys of Variables, so an odd name is hashed.
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{prefix}:~{digest[:40]}"
 
 
 class AirflowVariables:

@@ -27,7 +27,6 @@ from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.patience import T
 from airflow_provider_zeus.store import rules, service
 from airflow_provider_zeus.store.base import AskAnswer, AskRequest, HistoryPart, RunTrials, TakenIn
-from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.rows import DAMAGE
 from airflow_provider_zeus.store.service import JobLog
 from airflow_provider_zeus.store.sql import measurements, moving, outside_sums, schema
@@ -35,7 +34,11 @@ from airflow_provider_zeus.store.sql import trials as sql_trials
 from airflow_provider_zeus.store.sql.sqlite_file import turn
 from airflow_provider_zeus.store.sql.store import Scope, Series, Store
 from airflow_provider_zeus.store.variables import tables
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables, MemoryVariables
+from airflow_provider_zeus.store.variables.airflow import (
+    AirflowVariables,
+    MemoryVariables,
+    variable_key,
+)
 from airflow_provider_zeus.store.variables.document import Beat, LogDocument
 
 log = guarded_log(__name__)

@@ -170,5 +170,5 @@ with DAG("trials", schedule=None, start_date=datetime(2026, 1, 1)):
     with ZeusTrial(JOB, task_id="pod") as trial:
         PodOperator(task_id="in_a_pod", env=trial.env, do_xcom_push=False)
 
-with DAG("no_zeus", schedule=None, start_date=datetime(2026, 1, 1)):
+with DAG("no_zeus", schedule=None, start_date=datetime(2026, 1, 1), tags=["plain"]):
     BashOperator(task_id="other", bash_command="true")

@@ -93,6 +93,20 @@ def test_what_people_read(zeus: Zeus, home: Path, situation: str) -> None:
     Table("check").check(situation, text)
 
 
+def test_tasks_that_are_only_measured_are_no_mistake(
+    zeus: Zeus, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__MEASURE", "tag:plain")
+    found = checked(zeus, "no_zeus")
+    assert (
+        found["tasks"].finding == "[zeus] measure names 1 task, and there is no Zeus task to check"
+    )
+    assert accused(found) == {}
+    assert accused(checked(zeus, "no_zeus", "--task", "other")) == {}
+    assert accused(checked(zeus, "no_zeus", "--task", "misspelt")) == {"tasks": "error"}
+    assert accused(checked(zeus, "right", "--task", "misspelt")) == {"tasks": "error"}
+
+
 def test_what_no_task_gets(zeus: Zeus, home: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = checked(zeus, "contexts")
     assert "Traceback" not in caplog.text, "the findings say what could not be rendered"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from airflow_provider_zeus.cli import demo
 from airflow_provider_zeus.cli.demo import DAG_ID, JOB_ID
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.sql.store import Store
+from tests.receivers import serving
 from tests.unit.cli.conftest import Zeus
 from tests.unit.dags.conftest import DAGS
 from tests.unit.store.store_kit import report, request
@@ -92,6 +94,18 @@ def test_without_servers_it_names_them_and_the_remedy(zeus: Zeus) -> None:
     assert done.status == 1
     assert "no scheduler, no dag-processor, no api-server at http://" in done.err
     assert "run 'airflow standalone' in another terminal" in done.err
+
+
+def test_an_api_server_that_answers_by_an_error_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_missing() -> bool:
+        return any("api-server" in part for part in demo.not_running())
+
+    assert is_missing()
+    with serving(BaseHTTPRequestHandler) as port:  # it supports no method
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://127.0.0.1:{port}")
+        assert not is_missing()
 
 
 def test_without_a_database_it_says_so(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,13 @@ def test_tasks_are_counted_and_patterns_that_match_nothing_are_named() -> None:
     assert found.finding == "names 2 tasks of 1 DAG; tag:Zeus, sale_*, nobody match nothing"
 
 
+def test_before_airflow_has_read_a_dag_no_pattern_is_accused() -> None:
+    found = of_patterns(TaskPatterns.parse("tag:zeus"), [], in_variables=False)
+    assert found.status == "warning"
+    assert found.finding == "Airflow's database has no DAG yet, so what it names is not known"
+    assert "airflow dags reserialize" in str(found.remedy)
+
+
 def test_with_the_variable_store_it_does_nothing() -> None:
     found = named("tag:zeus", in_variables=True)
     assert found.status == "warning"

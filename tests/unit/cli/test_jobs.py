@@ -15,11 +15,11 @@ from airflow_provider_zeus.model.trial import Phase, State, Trial
 from airflow_provider_zeus.optimizer.policy import choose, learn, prior
 from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.plugin.api import reading
-from airflow_provider_zeus.store.live_settings import CHANGED, variable_key
+from airflow_provider_zeus.store.live_settings import CHANGED
 from airflow_provider_zeus.store.open import open_store
 from airflow_provider_zeus.store.pending import remember
 from airflow_provider_zeus.store.sql.store import Store
-from airflow_provider_zeus.store.variables.airflow import AirflowVariables
+from airflow_provider_zeus.store.variables.airflow import AirflowVariables, variable_key
 from airflow_provider_zeus.units import SHORT_TASKS
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
@@ -82,13 +82,24 @@ def test_the_list_says_where_each_job_stands(zeus: Zeus, store: Store) -> None:
         "2",
         "reached target",
         "64",
-        "0.4 Wh",
-        "9 s",
+        "0.667 Wh",
+        "18 s",
         "simulated",
         "eta=0.9",
     ]
     assert cells[2][:4] == ["other [red]", "1", "reached target", "32"]
     assert done.status == 0
+
+
+def test_what_a_run_has_taken_counts_while_its_next_attempt_trains(
+    zeus: Zeus, store: Store
+) -> None:
+    recur(store, 1, State.GIVEN_UP)
+    store.ask(request(1, ti_id="d.train-1-again"))
+    line = zeus("jobs", "list", "-o", "plain").out.splitlines()[1]
+    assert "≥ 0.311 Wh" in line
+    assert "≥ 9 s" in line
+    assert "simulated" in line
 
 
 def test_one_damaged_variable_hides_no_other_job(

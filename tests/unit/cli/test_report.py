@@ -158,7 +158,7 @@ def test_what_was_saved_is_in_money_and_carbon_too() -> None:
 def test_attempts_that_reported_nothing_are_named() -> None:
     dead = of("b", source=None, kwh=None, time_s=None, gpu_s=None, unknown=9)
     found = by_job(MONTH, [of("a"), dead], {}, PRICES)
-    assert found.note == "In no figure: 9 attempts of 1 job that reported nothing."
+    assert found.note == "In no figure: 9 attempts of 1 job that reported nothing so far."
     assert [row["job"] for row in found.rows] == ["a"]
     assert found.records[1] == {
         "month": MONTH,

@@ -150,6 +150,12 @@ def test_rates_split_training_from_the_rest_and_leave_profiling_out() -> None:
     assert rates.epoch_cost(1_000.0, HALF) == pytest.approx(1100 + 2750)
 
 
+def test_an_attempt_that_ended_within_its_first_epoch_has_a_part_of_one() -> None:
+    seen = Observation(samples=250, samples_per_epoch=1_000.0, energy_j=500, time_s=5)
+    rates = Rates.of(seen)
+    assert rates == Rates(j_per_sample=2.0, s_per_sample=0.02, rest_j=0.0, rest_s=0.0, epochs=0.25)
+
+
 def test_without_a_count_of_samples_everything_counts_per_epoch() -> None:
     rates = Rates.of(Observation(epochs=4, energy_j=4_200, time_s=44, excess_j=200, excess_s=4))
     assert rates == Rates(j_per_sample=0.0, s_per_sample=0.0, rest_j=1_000.0, rest_s=10.0, epochs=4)

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, State, TrialKey
-from airflow_provider_zeus.model.wire import decode, encode
+from airflow_provider_zeus.model.wire import Figure, decode, encode, rules
 from airflow_provider_zeus.store.pending import PendingResult
 from airflow_provider_zeus.training.protocol.events import ResultLine
 
@@ -33,6 +33,17 @@ def test_a_metric_of_any_size_is_read_back(value: float) -> None:
         report=Report(observation=observation),
     )
     assert PendingResult.from_json(pending.to_json()) == pending
+
+
+def test_a_count_of_devices_has_six_digits_at_most() -> None:
+    rule = rules(Observation)["device_count"]
+    assert isinstance(rule, Figure)
+    assert [bool(rule.problem(count)) for count in (0, 1, 999_999, 1_000_000)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("field", ["metric", "energy_j"])

@@ -14,7 +14,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.operators.mixins import job_part
 from airflow_provider_zeus.operators.recurrence import ask_request
 from airflow_provider_zeus.printable import MOST_NAME
-from airflow_provider_zeus.store.live_settings import SETTINGS, variable_key
+from airflow_provider_zeus.store.variables.airflow import SETTINGS, variable_key
 from tests.unit.operators.test_recurrence import context
 
 JOB = ZeusJob(batch_sizes=[16, 32], default_batch_size=32, target="accuracy >= 0.9", max_epochs=5)

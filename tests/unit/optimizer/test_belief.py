@@ -142,6 +142,19 @@ def test_the_last_device_is_that_of_the_newest_trial_by_number() -> None:
     assert world.belief.last_device() == A40
 
 
+def test_a_size_that_reached_its_target_again_has_missed_nothing_lately() -> None:
+    world = World(replace(JOB, policy="knowledge_gradient"), NEEDS)
+    missed = {"state": State.EXHAUSTED, "epochs": 100.0}
+    world.add(32)
+    world.add(32, **missed)
+    assert world.belief.missed_lately(32) == 1
+    world.add(32)
+    assert world.belief.missed_lately(32) == 0
+    world.add(32, **missed)
+    assert world.belief.missed_lately(32) == 1
+    assert world.belief.missed_lately(64) == 0
+
+
 def test_a_checkpoint_s_tag_holds_all_that_a_belief_depends_on() -> None:
     tag = belief_tag(prior(JOB))
     changes = (

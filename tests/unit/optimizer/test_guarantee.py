@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.quality.made_jobs import FAILS, MISSES
+from benchmarks.quality.made_jobs import FAILS, MISSES, NEAR
 from benchmarks.quality.troubles import Cell, cells, play
 from benchmarks.simulation.environment import BEHIND, GRANTED
 
@@ -29,6 +29,12 @@ def test_the_readme_has_the_same_figures() -> None:
 def test_a_job_is_never_far_behind_always_the_default(cell: Cell) -> None:
     for seed in QUICK:
         assert play((cell, seed)).overdraft <= BEHIND
+
+
+def test_what_a_job_has_lost_does_not_put_off_its_second_look_at_the_default() -> None:
+    """No size reaches the first two slices, and the one that runs from then on costs more than the default."""
+    lost = Cell("slices 1 and 2 missed", NEAR)
+    assert play((lost, 500)).overdraft <= 1
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from airflow_provider_zeus.model.trial import Origin, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer.slices import (
     Slice,
     SliceRun,
-    grouped,
+    in_slices,
     most_epochs,
     slice_name,
 )
@@ -27,7 +27,7 @@ def run(number: int, *, reached: bool = True, epochs: float = 5.0, b: int = 32) 
 
 def test_runs_that_follow_each_other_on_one_slice_share_an_entry() -> None:
     names = {1: "a", 2: "a", 3: "b", 4: "a"}
-    slices = grouped([run(n) for n in (4, 2, 1, 3)], names, MOST)
+    slices = in_slices([run(n) for n in (4, 2, 1, 3)], names, MOST)
     assert [(s.name, [r.number for r in s.runs]) for s in slices] == [
         ("a", [1, 2]),
         ("b", [3]),
@@ -56,7 +56,7 @@ def test_each_map_index_of_a_dag_run_has_its_own_slice_and_all_its_tries_share_i
 
 
 def test_a_run_whose_slice_is_not_known_stands_alone() -> None:
-    assert [len(s.runs) for s in grouped([run(1), run(2)], {}, MOST)] == [1, 1]
+    assert [len(s.runs) for s in in_slices([run(1), run(2)], {}, MOST)] == [1, 1]
 
 
 def test_a_slice_is_missed_where_a_complete_run_missed_and_none_reached() -> None:

@@ -82,6 +82,16 @@ def known(*trials: Trial, job: ZeusJob = JOB) -> JobAnalysis:
 # --- sum saved
 
 
+def test_a_loss_of_next_to_nothing_is_none() -> None:
+    first = run(1, 32, 4.0, excess_j=0.2, excess_s=0.0)
+    found, chart = saved(first, run(2, 32, 4.0), run(3, 64, 1.6))
+    lost = found.steps[0].saved.value
+    assert lost is not None
+    assert -1.0 < lost < 0.0, "profiling took a little"
+    assert chart.table is not None
+    assert chart.table.rows[-1][1] == "0 runs", "in the oldest run"
+
+
 def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
     found, chart = saved(
         run(1, 32, 4.0), run(2, 16, 5.0, phase=Phase.EXPLORE), run(3, 64, 1.6), run(4, 64, 1.6)
@@ -643,6 +653,22 @@ def test_lines_of_the_default_and_of_the_best_fixed() -> None:
     assert [measured.value, measured.low, measured.high] == pytest.approx([4000] * 3)
     assert (estimated.low or 0) < (estimated.value or 0) < (estimated.high or 0)
     assert list(best.values.values())[1].value == pytest.approx(2000), "its own run"
+
+
+@pytest.mark.parametrize(
+    ("limit_w", "full_power_w", "drawn"),
+    [(250.0, 250.0, 1), (200.0, 250.0, 2), (200.0, None, 2), (None, 250.0, 1)],
+)
+def test_the_default_at_full_power_is_drawn_once(
+    limit_w: float | None, full_power_w: float | None, drawn: int
+) -> None:
+    log = (run(1, 32, 4.0), run(2, 64, 2.0))
+    there = known(*log)
+    assert there.saving.best is not None
+    best = replace(there.saving.best, batch_size=32, limit_w=limit_w)
+    saving = replace(there.saving, best=best, full_power_w=full_power_w)
+    curves = dag_view.lines(replace(there, saving=saving), costs.rows_of(log, JOB))
+    assert len(curves) == drawn
 
 
 def test_a_cached_belief_is_that_of_the_whole_log() -> None:

@@ -15,7 +15,7 @@ from airflow_provider_zeus.reports.closing import closing
 from airflow_provider_zeus.store.sql.store import Store
 from tests.golden import Table
 from tests.unit.plugin.kit import ran
-from tests.unit.store.store_kit import request, seen
+from tests.unit.store.store_kit import outside, request, seen
 
 PAGE = Table("job_page")
 KIND = 99
@@ -76,9 +76,22 @@ def test_the_tab_says_what_it_took_and_what_would_save(
     assert named.index("headline") < named.index("cost") < named.index("rung"), "below what it took"
     PAGE.check("a job is only measured", slow["sentence"]["text"])
     assert slow["cost"]["option"]["yAxis"]["name"] == "energy [Wh]", "which is all that it costs"
+    assert "Energy [Wh]" in slow["cost"]["table"]["columns"]
     assert quick["facts"] == "", "nothing is weighed"
     assert slow["cost"]["option"] is not None
     assert "None" not in texts("dags/d/costs") + texts("dags/d/charts")
+
+
+def test_a_task_that_waited_elsewhere_says_so_and_asks_for_no_meter(
+    viewer: Any, store: Store
+) -> None:
+    idle = {"energy_j": "its worker was nearly idle (0.04 s of processor time in 3 s)"}
+    outside(store, 1, energy_j=None, energy_source=None, time_s=3.0, reasons=idle)
+    why = answer(viewer, "dags/d/charts")["state"]
+    PAGE.check("a task waited for work elsewhere", why)
+    (part,) = answer(viewer, "dags/d/runs/run1/costs")["parts"]
+    assert why in part["notes"]
+    assert part["source"]["why"] == why
 
 
 def test_what_the_power_limit_saved_stands_there_with_its_interval(

@@ -325,7 +325,7 @@ def test_a_dag_whose_runs_this_user_may_not_read(
     saved = viewer.get("/zeus/api/months/saved", params={"month": month}).json()
     assert (
         saved["progress"]
-        == "Not known for 1 job: measured alone, its default has not run, or a figure is missing."
+        == "What was saved is not known for 1 job: measured alone, its default has not run, or a figure is missing."
     )
 
 

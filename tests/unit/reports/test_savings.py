@@ -245,6 +245,7 @@ def test_runs_of_the_default_at_full_power_saved_exactly_nothing(
         assert saved.saved == Estimate(0.0, 0.0, 0.0)
     assert {step.saved for step in found.steps} == {Estimate(0.0, 0.0, 0.0)}
     assert found.per_run == Estimate(0.0, 0.0, 0.0)
+    assert found.break_even_run == 1, "none of them lost"
 
 
 def test_what_left_no_model_is_exploration_and_is_shown_apart() -> None:

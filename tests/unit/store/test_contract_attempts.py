@@ -7,8 +7,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.model.trial import Observation, State, Trial, TrialKey
-from airflow_provider_zeus.store import rules
+from airflow_provider_zeus.model.trial import REDELIVERED, Observation, State, Trial, TrialKey
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import Clock, began_alone, report, request, run
@@ -113,7 +112,7 @@ def test_a_message_redelivered_after_a_report_is_a_start_with_rows_of_its_own(op
     beat(opens(), kept.key, "b", kept.batch_size)
     opens().tell(kept.key, State.CONVERGED, report(kept.batch_size, start_id="b"))
     assert in_short(opens(), first.key.ti_id) == [
-        (first.batch_size, "a", State.ABANDONED, rules.REDELIVERED),
+        (first.batch_size, "a", State.ABANDONED, REDELIVERED),
         (first.batch_size, "b", State.GIVEN_UP, None),
         (second, "b", State.CONVERGED, None),
     ]
@@ -138,8 +137,8 @@ def test_two_living_starts_of_one_message_lose_neither_attempt(opens: Opens) -> 
     opens().tell(kept_b.key, State.CONVERGED, report(second, start_id="b"))
     opens().tell(kept_a.key, State.CONVERGED, report(second, start_id="a"))
     assert sorted(in_short(opens(), ti_id), key=lambda row: (row[1], row[2].value)) == [
-        (second, "a", State.CONVERGED, rules.REDELIVERED),
-        (first.batch_size, "a", State.GIVEN_UP, rules.REDELIVERED),
+        (second, "a", State.CONVERGED, REDELIVERED),
+        (first.batch_size, "a", State.GIVEN_UP, REDELIVERED),
         (second, "b", State.CONVERGED, None),
         (first.batch_size, "b", State.GIVEN_UP, None),
     ]

@@ -11,9 +11,8 @@ import pytest
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.partial_sums import Report
-from airflow_provider_zeus.model.trial import State, Trial, TrialKey
+from airflow_provider_zeus.model.trial import REDELIVERED, State, Trial, TrialKey
 from airflow_provider_zeus.optimizer import policy
-from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.sql.store import Store
 from tests.unit.store.conftest import Opens
 from tests.unit.store.store_kit import JOB, Clock, only, report, request, run, seen
@@ -103,7 +102,7 @@ def test_a_redelivered_trial_stays_closed_and_keeps_its_figures(store: Store) ->
     key = store.ask(request(1)).trial.key
     store.heartbeat(key, report(epochs=1.0, start_id="a"))
     again = store.ask(request(1)).trial
-    assert store.heartbeat(key, report(energy_j=77.0, profile=1, start_id="a")) == rules.REDELIVERED
+    assert store.heartbeat(key, report(energy_j=77.0, profile=1, start_id="a")) == REDELIVERED
     assert store.heartbeat(again.key, report(energy_j=33.0, profile=1, start_id="b")) is None
     log = store.trials("d.train")
     assert [(t.state, t.observation.energy_j) for t in log] == [
@@ -122,7 +121,7 @@ def test_a_lapsed_trial_that_was_taken_over_is_not_opened_again(
     later = store.ask(request(1, **next_try)).trial
     assert store.heartbeat(key, report(energy_j=77.0, start_id="a")) in (
         "superseded by try 2",
-        rules.REDELIVERED,
+        REDELIVERED,
     )
     old, new = store.trials("d.train")
     assert (old.state, old.observation.energy_j) == (State.ABANDONED, 77.0)
@@ -133,7 +132,7 @@ def test_of_two_living_starts_under_one_key_the_first_is_told_of_the_second(stor
     key = store.ask(request()).trial.key
     assert store.heartbeat(key, report(energy_j=1.0, start_id="a")) is None
     assert store.heartbeat(key, report(energy_j=10.0, start_id="b")) is None
-    assert store.heartbeat(key, report(energy_j=2.0, start_id="a")) == rules.REDELIVERED
+    assert store.heartbeat(key, report(energy_j=2.0, start_id="a")) == REDELIVERED
     assert store.heartbeat(key, report(energy_j=20.0, start_id="b")) is None
     assert [
         (t.observation.start_id, t.state, t.observation.energy_j) for t in store.trials("d.train")

@@ -19,8 +19,8 @@ from airflow_provider_zeus.optimizer import policy
 from airflow_provider_zeus.optimizer.situation import Situation
 from airflow_provider_zeus.store import service
 from airflow_provider_zeus.store.base import JobHead, JobProfile
-from airflow_provider_zeus.store.live_settings import variable_key
 from airflow_provider_zeus.store.variables import tables
+from airflow_provider_zeus.store.variables.airflow import variable_key
 from airflow_provider_zeus.store.variables.document import KEPT_POINTS
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.store.store_kit import DEVICE, JOB, Clock, DictPort, parts_of, report, request, seen

@@ -221,6 +221,7 @@ WON = of_run(saved(1.0, 2.0, 3.0, explored=400.0))
 MIXED = of_run(GOOD, time=MORE_TIME)
 TRIED = RunTrials((trial(1, 16, 8.0, State.GIVEN_UP),))
 FAILED = RunTrials((trial(1, 32, 2.0, State.FAILED),))
+STOPPED = RunTrials((trial(1, 32, 2.0, State.GIVEN_UP), trial(2, 64, 5.0)))
 RETRIED = RunTrials((trial(1, 32, 2.0, State.FAILED), trial(2, 32, 5.0)))
 SEVENTH = RunTrials((trial(7, 16, 5.0),))
 # situation: the run, and what else its page knows
@@ -229,6 +230,7 @@ VERDICTS: dict[str, tuple[RunSaving | None, dict[str, Any]]] = {
     "it saved both, weighed half and half": (of_run(GOOD), {"weights": HALF}),
     "it saved, which was measured": (of_run(saved(200.0, 200.0, 200.0)), {}),
     "it saved against an estimated default": (of_run(GOOD, measured=False), {}),
+    "it saved, and the default was given up": (of_run(GOOD, measured=False, runs=(STOPPED,)), {}),
     "it saved against an old run of the default": (
         of_run(GOOD, measured=False, runs=(SEVENTH,), base=OLD_BASE),
         {},
@@ -335,6 +337,8 @@ def test_attempts_that_lost_are_counted_in_the_first_lines_with_when_they_are_ba
     assert saved_text.lost_by_tries(of_job(GOOD, steps=steps)) == ""
     alone = attempts((trial(1, 32, 5.0),))
     assert saved_text.lost_by_tries(of_job(LOST, steps=alone)) == "", "the default alone ran"
+    best_known = attempts((trial(1, 16, 5.0),))
+    assert saved_text.lost_by_tries(of_job(LOST, steps=best_known)) == "", "nothing was tried"
 
 
 def test_a_share_near_an_end_is_not_told_as_all_or_nothing() -> None:

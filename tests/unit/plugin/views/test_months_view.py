@@ -266,7 +266,7 @@ def test_what_the_jobs_saved_is_a_verdict_for_each_kind() -> None:
     sums = [of("a"), of("b", source="simulated"), of("c", source="estimate")]
     answer = month_saved(found, sums, 3, NO_PRICES)
     assert answer.done
-    assert answer.progress.startswith("Not known for 1 job:")
+    assert answer.progress.startswith("What was saved is not known for 1 job:")
     assert answer.answers["measured"].about == "by 3 runs of 1 job"
     energy, time = answer.answers["measured"].figures
     assert energy.figure.value == pytest.approx(KWH_J, rel=0.02)

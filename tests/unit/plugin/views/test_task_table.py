@@ -66,6 +66,9 @@ def test_sources_are_never_added() -> None:
         ("energy not measured", "–", "5 s"),
     ]
     assert [line.share.text for line in table.tasks] == ["100 %"] * 3
+    assert [line.name for line in table.totals] == ["1 task"] * 3
+    table = of_run(task(1, "extract"), task(2, "load"), silent)
+    assert [line.name for line in table.totals] == ["2 tasks", "1 task"], "neither is all of them"
 
 
 def test_a_task_of_two_sources_has_two_lines() -> None:
