@@ -15,7 +15,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_provider_zeus import ZeusJob
-from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
+from airflow_provider_zeus.errors import JobSpecError, SignalError
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.operators.mixins import ReportsCost
@@ -168,24 +168,6 @@ def test_the_schedule_says_how_many_runs_are_left_where_the_job_does_not() -> No
     known = context(task=task, dag=dag, data_interval_end=start + 2 * day)
     assert ask_request(JOB, known, None, lease_s=90).runs_left == 7
     assert ask_request(replace(JOB, expected_runs=20), known, None, lease_s=90).runs_left is None
-
-
-def test_users_of_a_strict_job_hear_that_its_store_is_away(
-    airflow_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = "airflow_provider_zeus.operators.recurrence"
-    looks: list[dict[str, bool]] = []
-
-    def away(*_: object, **__: object) -> None:
-        raise StoreError("no route to host")
-
-    monkeypatch.setattr(f"{module}.ask", away)
-    monkeypatch.setattr(
-        f"{module}.alerts_of", lambda *_: SimpleNamespace(watch=lambda **how: looks.append(how))
-    )
-    with pytest.raises(StoreError, match="no route to host"):
-        Recurrence.open(JOB, context(), conn_id="zeus_default")
-    assert looks == [{"after_killed": False}]
 
 
 def test_the_time_that_asking_took_is_gone_from_the_execution_timeout(
