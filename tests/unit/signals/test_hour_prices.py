@@ -89,19 +89,22 @@ def test_why_an_own_signal_gives_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended_s", "span"),
+    ("ended_ago_s", "span_ago_s"),
     [
-        (NOW_S - 5, (NOW_S - 95, NOW_S - 5)),
-        (NOW_S - 40, (NOW_S - 100, NOW_S - 40)),  # it says that it took longer than its run
-        (NOW_S - 9_000, (NOW_S - 100, NOW_S - 100)),  # by the clock of another host
+        (5, (95, 5)),
+        (40, (100, 40)),  # it says that it took longer than its run
+        (9_000, (100, 100)),  # by the clock of another host
     ],
 )
-def test_an_attempt_is_priced_within_its_run(ended_s: float, span: tuple[float, float]) -> None:
+def test_an_attempt_is_priced_within_its_run(
+    ended_ago_s: float, span_ago_s: tuple[float, float]
+) -> None:
     asked = []
 
     def read(name: str, start_s: float, end_s: float) -> None:
         asked.append((start_s, end_s))
 
     seen = Observation(energy_j=1e6, time_s=90.0, energy_source="nvml_counter")
-    HourPrices(began_s=NOW_S - 100, reader=read).priced(seen, ended_s, 60.0)
-    assert set(asked) == {span}
+    HourPrices(began_s=NOW_S - 100, reader=read).priced(seen, NOW_S - ended_ago_s, 60.0)
+    begin_ago_s, end_ago_s = span_ago_s
+    assert set(asked) == {(NOW_S - begin_ago_s, NOW_S - end_ago_s)}
