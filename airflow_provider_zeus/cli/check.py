@@ -75,9 +75,9 @@ def _without_task(dag: Any, tasks: Sequence[ZeusTask], task_id: str | None) -> F
 
     :param tasks: the Zeus tasks of the DAG. ``task_id``: the one asked for; None: all.
     """
-    patterns = TaskPatterns.parse(of_airflow("measure"))
+    task_patterns = TaskPatterns.parse(of_airflow("measure"))
     asked = [each for each in dag.task_ids if task_id in (None, each)]
-    named = [each for each in asked if patterns.name(dag.dag_id, each, dag.tags)]
+    named = [task_id for task_id in asked if task_patterns.name(dag.dag_id, task_id, dag.tags)]
     if named:
         count = counted(len(named), "task")
         return ok("tasks", f"[zeus] measure names {count}, and there is no Zeus task to check")
