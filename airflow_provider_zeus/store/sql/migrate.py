@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
-from airflow_provider_zeus.patience import pauses
+from airflow_provider_zeus.patience import retried
 from airflow_provider_zeus.store.base import UPGRADE
 from airflow_provider_zeus.store.sql.engine import (
     BUSY_TIMEOUT_S,
@@ -131,7 +130,9 @@ def migrate(engine: sa.Engine) -> None:
     path = file_of(engine.url)
     with _file_lock(path) if path else nullcontext():
         if path:
-            _make_file(engine, path)
+            # A task whose log was deleted may write to the new file already. SQLite waits for
+            # readers then, but fails at once if another connection writes.
+            retried(partial(_make_file, engine, path), BUSY_TIMEOUT_S)
         with transaction(engine, write=True) as connection:
             if connection.dialect.name == "postgresql":
                 remove_time_limits(connection)
@@ -152,25 +153,9 @@ def _make_file(engine: sa.Engine, path: Path) -> None:
             os.close(private_files.open_file(path, os.O_RDWR | os.O_CREAT))
         with closing(engine.raw_connection()) as raw:
             raw.cursor().execute("PRAGMA auto_vacuum = INCREMENTAL")
-            _set_journal(raw.cursor(), path)
+            raw.cursor().execute(journal_of(path))
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise explained(error, engine.url) from None
-
-
-def _set_journal(cursor: Any, path: Path) -> None:
-    """Set the journal mode of a new file. Raises sqlite3.Error: others use it all the time."""
-    until_s = time.monotonic() + BUSY_TIMEOUT_S
-    for pause_s in pauses(random.random):
-        try:
-            cursor.execute(journal_of(path))
-            return
-        except sqlite3.OperationalError as error:
-            # A task whose log was deleted may write to the new file already. SQLite waits for
-            # readers here, but fails at once if another connection writes.
-            is_busy = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
-            if not is_busy or time.monotonic() + pause_s >= until_s:
-                raise
-        time.sleep(pause_s)
 
 
 def _leave_wal(path: Path) -> None:

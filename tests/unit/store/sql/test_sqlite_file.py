@@ -7,12 +7,14 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_zeus.errors import StoreError, UnknownTrialError
 from airflow_provider_zeus.model.trial import State
+from airflow_provider_zeus.patience import retried
 from airflow_provider_zeus.store.sql import migrate
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.store.sql.sqlite_kit import execute
@@ -132,7 +134,7 @@ def test_a_new_log_is_made_although_a_task_writes_to_the_empty_file(
             task.execute("COMMIT")
 
         monkeypatch.setattr(migrate, "journal_of", journal_of)
-        monkeypatch.setattr(migrate.time, "sleep", sleep)
+        monkeypatch.setattr(migrate, "retried", partial(retried, sleep=sleep))
         store = SqlStore(sqlite_url, create=True)
     assert len(waits) == 1, "SQLite itself does not wait"
     assert store.ask(request(1)).trial.number == 1
@@ -152,6 +154,7 @@ def test_a_log_that_was_moved_away_and_back_is_the_same(store: SqlStore, path: P
 
 SERVER = """
 import sys
+from airflow_provider_zeus.patience import retried
 from airflow_provider_zeus.store.sql import migrate
 from airflow_provider_zeus.store.sql.store import SqlStore
 print(len(SqlStore(sys.argv[1], keeps_file_open=False).trials("d.train")))
