@@ -76,8 +76,8 @@ def _without_task(dag: Any, tasks: Sequence[ZeusTask], task_id: str | None) -> F
     :param tasks: the Zeus tasks of the DAG. ``task_id``: the one asked for; None: all.
     """
     task_patterns = TaskPatterns.parse(of_airflow("measure"))
-    asked = [each for each in dag.task_ids if task_id in (None, each)]
-    named = [task_id for task_id in asked if task_patterns.name(dag.dag_id, task_id, dag.tags)]
+    asked = [task for task in dag.task_ids if task_id in (None, task)]
+    named = [task for task in asked if task_patterns.name(dag.dag_id, task, dag.tags)]
     if named:
         count = counted(len(named), "task")
         return ok("tasks", f"[zeus] measure names {count}, and there is no Zeus task to check")

@@ -22,10 +22,10 @@ from airflow_provider_zeus.cli.shell import (
     show,
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.groups import known_sum
+from airflow_provider_zeus.model.groups import known_sum, newest_known
 from airflow_provider_zeus.model.job_checks import check_new_id
 from airflow_provider_zeus.model.run_numbers import RunNumbers
-from airflow_provider_zeus.model.trial import EXCLUDED, Observation, Trial
+from airflow_provider_zeus.model.trial import EXCLUDED, Trial, timed
 from airflow_provider_zeus.operators.config import ZeusConfig
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.export_rows import cost_of
@@ -75,31 +75,31 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
     cells = dict.fromkeys(("last state", "batch size", "energy", "time", "source"), "-")
     if log:
         last = log[-1]
-        run = [trial.observation for trial in log if trial.recurrence == last.recurrence]
-        sources = [o.energy_source for o in run if o.energy_source]
+        run = [trial for trial in log if trial.recurrence == last.recurrence]
+        sources = [trial.observation.energy_source for trial in run]
         cells = {
             "last state": last.state.text,
             "batch size": or_dash(last.batch_size, str),
             "energy": _sum_of(run, "energy_j", energy_text),
             "time": _sum_of(run, "time_s", time_text),
-            "source": sources[-1] if sources else "none",
+            "source": newest_known(sources) or "none",
         }
     return {"job": job_id, "runs": str(len(runs_of(log))), **cells, "settings": shown or "-"}
 
 
-def _sum_of(run: Sequence[Observation], name: str, text: Callable[[float], str]) -> str:
+def _sum_of(run: Sequence[Trial], name: str, text: Callable[[float], str]) -> str:
     """A figure of all attempts of a run, marked if it lacks one. ``text`` writes it."""
-    measured = [o for o in run if o.time_s is not None]
+    sources = {trial.observation.energy_source for trial in timed(run)}
     # Figures of two sources are not added.
-    if len({o.energy_source for o in measured}) > 1:
+    if len(sources) > 1:
         return "-"
-    figures = [getattr(o, name) for o in run]
-    known = known_sum(figures)
-    if known is None:
+    figures = [getattr(trial.observation, name) for trial in run]
+    amount = known_sum(figures)
+    if amount is None:
         return "-"
     if None in figures:
-        return at_least(text(known))
-    return text(known)
+        return at_least(text(amount))
+    return text(amount)
 
 
 def _figures(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[str, Any]:
