@@ -90,6 +90,8 @@ def test_a_loss_of_next_to_nothing_is_none() -> None:
     assert -1.0 < lost < 0.0, "profiling took a little"
     assert chart.table is not None
     assert chart.table.rows[-1][1] == "0 runs", "in the oldest run"
+    _, alone = saved(first)
+    assert "saved 0 runs" in alone.text, "a loss that is written as 0 is called none"
 
 
 def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
