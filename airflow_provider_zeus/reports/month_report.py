@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_provider_zeus.model.energy_source import kind_text
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.period_sum import PeriodSum
@@ -197,7 +198,7 @@ def job_cells(row: MonthRow, prices: Prices) -> dict[str, str]:
     return {
         "job": visible(row.job_id),
         "dag": visible(row.dag_id),
-        "source": row.kind,
+        "source": kind_text(row.kind),
         **dict(zip(names, spent_cells(row.spent, prices), strict=True)),
         "saved": text,
     }

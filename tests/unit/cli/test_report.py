@@ -170,11 +170,11 @@ def test_attempts_that_reported_nothing_are_named() -> None:
 
 def test_energy_that_nothing_measured_has_no_price() -> None:
     time_alone = [of("a", source=None, kwh=None)]
-    records = [
-        *by_job(MONTH, time_alone, {}, PRICES).records,
-        *by_owner_or_tag(MONTH, "owner", time_alone, ABOUT, PRICES).records,
-    ]
-    for record in records:
+    of_job = by_job(MONTH, time_alone, {}, PRICES)
+    of_owner = by_owner_or_tag(MONTH, "owner", time_alone, ABOUT, PRICES)
+    for table in (of_job, of_owner):
+        assert table.rows[0]["source"] == "energy not measured", "as on the pages"
+        (record,) = table.records
         assert (record["kind"], record["time_h"]) == ("time alone", 2.0)
         assert (record["energy_kwh"], record["money"], record["currency"], record["co2e_kg"]) == (
             None,
