@@ -192,7 +192,7 @@ def job_cells(row: MonthRow, prices: Prices) -> dict[str, str]:
     saved = row.saved_estimates(prices)
     text = _amount(saved["energy"], energy_text)
     if saved["energy"].value is None and saved["time"].value is not None:
-        text = _amount(saved["time"], time_text)
+        text = f"time: {_amount(saved['time'], time_text)}"
     if row.aside:
         text += f"; {row.aside.text}"
     return {
@@ -200,7 +200,7 @@ def job_cells(row: MonthRow, prices: Prices) -> dict[str, str]:
         "dag": visible(row.dag_id),
         "source": kind_text(row.kind),
         **dict(zip(names, spent_cells(row.spent, prices), strict=True)),
-        "saved": text,
+        "energy saved": text,
     }
 
 
