@@ -20,6 +20,8 @@ GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # light: the line before it must stay readable
 ROW_PX = 14  # two labels that overlap cannot be read
+# in the middle over its axis, a long name would push the chart to the right
+NAME_ABOVE = {"align": "left", "padding": [0, 0, 0, -60]}
 LEGEND = {"type": "scroll", "bottom": 0}  # it scrolls, since series may be many
 
 Option = dict[str, Any]
