@@ -182,20 +182,27 @@ def _audit(
     belief = context.belief
     default = context.job.default_batch_size
     since = sum(number > belief.audits[1] for number, _ in belief.started)
-    if default not in context.converged or since < AUDIT_GAP:
+    converged = default in context.converged
+    # one miss may be that of a slice
+    may_converge = default in context.feasible and belief.missed_lately(default) <= 1
+    if not (converged or may_converge) or since < AUDIT_GAP:
         return None
     if context.times is not None and context.times.slowdown(default) < 1:
         return None
     cost = np.exp(predictions.log_cost)
     own = context.all_sizes.index(default)
-    excess = float(cost[own] - cost[incumbent])
+    expected = cost[own]
+    if not converged:
+        # whether it reaches its target is not known: it may take all its epochs
+        expected = belief.max_epochs * math.exp(predictions.log_epoch_cost[own])
+    excess = float(expected - cost[incumbent])
     total, estimated, spent = context.totals(np.exp(predictions.log_epoch_cost))
     covered = (belief.audits[0] + 1) * excess <= context.job.audit * spent
     cov = belief.gp.cov
     variance = cov[incumbent, incumbent] + cov[own, own] - 2.0 * cov[own, incumbent]
     sd = math.sqrt(max(variance, 0.0))  # of c(incumbent) - c(default)
     undecided = Z * sd * estimated > abs(total - spent)
-    stale = belief.newest_runs[default] < belief.era  # believed alone, and perhaps wrong
+    stale = belief.newest_runs.get(default, 0) < belief.era  # believed alone, and perhaps wrong
     if not (undecided or stale):
         return None
     if excess <= 0 or not covered:

@@ -1,13 +1,14 @@
 """A Kalman filter of log Epochs over batch sizes. Needs numpy; imported lazily.
 
-A run of batch size b needs ``log Epochs(b) = c(b) + noise``. ``c`` is a Gaussian process over the
-batch sizes (``gp.py``). The standard deviation of the noise is unknown: the filter runs once for
-each value of a grid, and each value is weighted by how well it predicted the runs so far. That the
-data have changed for good before one of the newest slices is a hypothesis beside them, with its own
-weight: noise and a lasting change compete for the same runs (Adams & MacKay, *Bayesian Online
-Changepoint Detection*, 2007). No hypothesis is final before :data:`KEPT` slices have passed: one
-that later slices refute loses. Equations: ``docs/knowledge-gradient.md``. Arrays are (hypothesis,
-batch size); variances are of natural logarithms.
+A run of batch size b needs ``log Epochs(b) = c(b) + e + noise``. ``c`` is a Gaussian process over
+the batch sizes (``gp.py``), and all runs on one slice share e. The standard deviations of e and of
+the noise are unknown: the filter runs once for each pair of a grid, and each pair is weighted by
+how well it predicted the runs so far. That the data have changed for good before one of the newest
+slices is a hypothesis beside them, with its own weight: noise and a lasting change compete for the
+same runs (Adams & MacKay, *Bayesian Online Changepoint Detection*, 2007). No hypothesis is final
+before :data:`KEPT` slices have passed: one that later slices refute loses. Equations:
+``docs/knowledge-gradient.md``. Arrays are (hypothesis, batch size); variances are of natural
+logarithms.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from airflow_provider_zeus.optimizer.knowledge_gradient.gp import P_FAIL, Vector, mills_ratio
 from airflow_provider_zeus.optimizer.slices import Slice, SliceRun
 
-NOISE_SDS = (0.12, 0.17, 0.24, 0.33)  # how much runs vary is not known before some have run
+NOISE_SDS = (0.12, 0.17, 0.24, 0.24)  # how much runs vary is not known before some have run
+SLICE_SDS = (0.0, 0.0, 0.0, 0.4)  # nor is how much the runs on one slice have in common
 JUMP = 0.7  # a change that lasts is larger than one of a slice
 HAZARD = 1 / 200  # most jobs run for months without a change
 KEPT = 12  # each one more makes a decision slower, and a change shows within some runs
@@ -41,6 +43,7 @@ class State(NamedTuple):
     cov: Vector
     log_weight: Vector
     noise: Vector
+    shared: Vector  # variance of what all runs on one slice share
     # (hypothesis,) slice before which the data changed last; UNCHANGED: they never did
     since: Vector
 
@@ -71,8 +74,14 @@ def initial(mean: Vector, cov: Vector) -> State:
     """
     noise = np.square(NOISE_SDS)
     n = len(noise)
-    since = np.full(n, float(UNCHANGED))
-    return State(np.tile(mean, (n, 1)), np.tile(cov, (n, 1, 1)), np.zeros(n), noise, since)
+    return State(
+        mean=np.tile(mean, (n, 1)),
+        cov=np.tile(cov, (n, 1, 1)),
+        log_weight=np.zeros(n),
+        noise=noise,
+        shared=np.square(SLICE_SDS),
+        since=np.full(n, float(UNCHANGED)),
+    )
 
 
 def with_change(state: State, shape: Vector, parent: int, i: int, hazard: float) -> State:
@@ -133,6 +142,27 @@ def those(state: State, which: NDArray[np.bool_]) -> State:
     return State(*(part[which] for part in state))
 
 
+def on_slice(state: State) -> State:
+    """The state of c + e on a slice, with e as a last entry."""
+    # e has mean 0, and nothing in common with c: its variance is in every entry
+    mean = np.pad(state.mean, ((0, 0), (0, 1)))
+    cov = np.pad(state.cov, ((0, 0), (0, 1), (0, 1))) + state.shared[:, None, None]
+    return state._replace(mean=mean, cov=cov)
+
+
+def off_slice(state: State) -> State:
+    """The state of c alone again: e, the last entry, is taken out of the others."""
+    mean = state.mean - state.mean[:, -1:]
+    with_e = state.cov[:, -1:]
+    cov = state.cov - with_e - with_e.swapaxes(1, 2) + with_e[:, :, -1:]
+    return state._replace(mean=mean[:, :-1], cov=cov[:, :-1, :-1])
+
+
+def products(a: Vector, b: Vector) -> Vector:
+    """Outer product of each hypothesis."""
+    return a[:, :, None] * b[:, None, :]
+
+
 def observe(state: State, i: int, log_epochs: float) -> State:
     """Condition on a run of size i that reached its target.
 
@@ -146,7 +176,7 @@ def observe(state: State, i: int, log_epochs: float) -> State:
     evidence = -0.5 * (deviation * deviation / variance + np.log(variance))
     return state._replace(
         mean=state.mean + gain * deviation[:, None],
-        cov=state.cov - gain[:, :, None] * covariance[:, None, :],
+        cov=state.cov - products(gain, covariance),
         log_weight=state.log_weight + evidence,
     )
 
@@ -169,12 +199,9 @@ def observe_above(state: State, i: int, bound: float, p_fail: float) -> State:
     w = ordinary / total
     gain = covariance / variance[:, None]
     shift = gain * (sd * ratio)[:, None]
-    cov = (
-        state.cov
-        - (w * ratio * (ratio - z))[:, None, None] * gain[:, :, None] * covariance[:, None, :]
-    )
+    cov = state.cov - (w * ratio * (ratio - z))[:, None, None] * products(gain, covariance)
     if p_fail:
-        cov += (w * (1.0 - w))[:, None, None] * shift[:, :, None] * shift[:, None, :]
+        cov += (w * (1.0 - w))[:, None, None] * products(shift, shift)
     return state._replace(
         mean=state.mean + w[:, None] * shift, cov=cov, log_weight=state.log_weight + np.log(total)
     )
@@ -217,17 +244,18 @@ def observe_slice(
         given up may be one that fails, too:
         else a size that always fails would condemn those behind it.
     """
-    after = state
+    after = on_slice(state)
     for run in item.runs:
         may_fail = run.missed(max_epochs) or run.batch_size not in reached
         after = observe_run(after, index[run.batch_size], run, may_fail, one_is_most=one_is_most)
+    after = off_slice(after)
     if not item.missed:
         return after
     in_reach = (1.0 - out_of_reach) * np.exp(after.log_weight - state.log_weight)
     total = in_reach + out_of_reach
     w = in_reach / total
     shift = after.mean - state.mean
-    spread = (w * (1.0 - w))[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    spread = (w * (1.0 - w))[:, None, None] * products(shift, shift)
     return state._replace(
         mean=state.mean + w[:, None] * shift,
         cov=state.cov + w[:, None, None] * (after.cov - state.cov) + spread,
@@ -236,13 +264,13 @@ def observe_slice(
 
 
 def mixed(state: State) -> tuple[Vector, Vector, float]:
-    """Mean (size,) and covariance of c, and noise variance, over all hypotheses.
+    """Mean (size,) and covariance of c, and a slice's and a run's variance, over all hypotheses.
 
     Eq. KG-14 of docs/knowledge-gradient.md.
     """
     weight = state.weight
     mean = state.curve
     off = state.mean - mean
-    within = (weight @ state.cov.reshape(len(weight), -1)).reshape(state.cov.shape[1:])
+    within = np.tensordot(weight, state.cov, 1)
     between = (weight[:, None] * off).T @ off
-    return mean, within + between, float(weight @ state.noise)
+    return mean, within + between, float(weight @ (state.noise + state.shared))

@@ -233,6 +233,21 @@ def test_the_default_runs_a_second_time_soon_and_never_dearly() -> None:
     assert (second.observation.epochs or 0.0) * w.epoch_cost(16) < 2.5 * 10 * w.epoch_cost(32)
 
 
+def test_a_default_that_missed_once_and_was_given_up_runs_to_its_end_once() -> None:
+    """Else nobody would ever know what the job saves. It may take all its epochs, and the share pays for them."""
+    w = world({16: 60, 32: NEVER, 64: 18, 128: 40, 256: 90}, 32)
+    w.job = replace(w.job, audit=0.2)
+    w.runs(AUDIT_GAP)
+    assert [t.state for t in w.log if t.batch_size == 32] == [State.EXHAUSTED, State.GIVEN_UP]
+    (audit,) = audits(w, 120)
+    whole = [t for t in w.log if t.batch_size == 32][-1]
+    assert whole.state is State.EXHAUSTED
+    spent = cost(w) * audit / 120
+    assert whole.observation.epochs * w.epoch_cost(32) < 0.2 * spent + w.epoch_cost(64) * 18
+    w.runs(120)
+    assert [t for t in w.log if t.batch_size == 32][-1] is whole, "it has missed twice"
+
+
 def test_a_default_that_has_not_run_since_the_data_changed_runs_once() -> None:
     """What it would need now is believed alone; by that belief the saving is sure, and perhaps wrong."""
     w = world({16: 18, 32: 10, 64: 9, 128: 40, 256: 90}, 32)
