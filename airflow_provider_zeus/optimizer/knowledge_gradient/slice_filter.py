@@ -144,9 +144,13 @@ def those(state: State, which: NDArray[np.bool_]) -> State:
 
 def on_slice(state: State) -> State:
     """The state of c + e on a slice, with e as a last entry."""
-    # e has mean 0, and nothing in common with c: its variance is in every entry
-    mean = np.pad(state.mean, ((0, 0), (0, 1)))
-    cov = np.pad(state.cov, ((0, 0), (0, 1), (0, 1))) + state.shared[:, None, None]
+    hypotheses, n = state.mean.shape
+    mean = np.zeros((hypotheses, n + 1))
+    mean[:, :n] = state.mean
+    cov = np.zeros((hypotheses, n + 1, n + 1))
+    cov[:, :n, :n] = state.cov
+    # e has mean 0 and nothing in common with c: its variance is in every entry
+    cov += state.shared[:, None, None]
     return state._replace(mean=mean, cov=cov)
 
 
@@ -271,6 +275,6 @@ def mixed(state: State) -> tuple[Vector, Vector, float]:
     weight = state.weight
     mean = state.curve
     off = state.mean - mean
-    within = np.tensordot(weight, state.cov, 1)
+    within = (weight @ state.cov.reshape(len(weight), -1)).reshape(state.cov.shape[1:])
     between = (weight[:, None] * off).T @ off
     return mean, within + between, float(weight @ (state.noise + state.shared))

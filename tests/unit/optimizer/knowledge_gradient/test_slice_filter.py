@@ -14,6 +14,7 @@ from airflow_provider_zeus.optimizer.knowledge_gradient.slice_filter import (
     HAZARD,
     KEPT,
     NOISE_SDS,
+    SLICE_SDS,
     initial,
     last_change,
     mixed,
@@ -56,6 +57,7 @@ def sd(model: GaussianProcess) -> np.ndarray:
 def test_each_noise_of_the_grid_is_as_likely() -> None:
     assert PRIOR.weight == pytest.approx(1.0 / len(NOISE_SDS))
     assert np.sqrt(PRIOR.noise) == pytest.approx(NOISE_SDS)
+    assert np.sqrt(PRIOR.shared) == pytest.approx(SLICE_SDS)
 
 
 def test_a_list_that_ends_at_the_default_is_one_of_smaller_sizes_that_need_fewer_epochs() -> None:
@@ -113,6 +115,32 @@ def test_the_update_is_that_of_a_kalman_filter() -> None:
     gain = cov @ h / variance
     assert state.mean[noise] == pytest.approx(mean + gain * (math.log(10.0) - h @ mean))
     assert state.cov[noise] == pytest.approx(cov - np.outer(gain, h @ cov))
+
+
+def test_the_runs_on_one_slice_share_an_effect() -> None:
+    """Against the formulas for both runs at once: what they share is correlated noise of their sum."""
+    runs = (SliceRun(1, 32, 10.0, True), SliceRun(2, 64, 24.0, True))
+    index = {b: i for i, b in enumerate(SIZES)}
+    state = observe_slice(PRIOR, index, Slice.of("", runs, 100.0), 100.0, 0.0, frozenset())
+    shown = np.eye(len(SIZES))[[1, 2]]
+    y = np.log([10.0, 24.0])
+    for pair, (noise_sd, slice_sd) in enumerate(zip(NOISE_SDS, SLICE_SDS, strict=True)):
+        mean = PRIOR.mean[pair]
+        cov = PRIOR.cov[pair]
+        of_runs = np.diag(noise_sd**2 + np.exp(-2.0 * y) / 12.0) + slice_sd**2
+        gain = cov @ shown.T @ np.linalg.inv(shown @ cov @ shown.T + of_runs)
+        assert state.mean[pair] == pytest.approx(mean + gain @ (y - shown @ mean))
+        assert state.cov[pair] == pytest.approx(cov - gain @ shown @ cov)
+
+
+def test_slices_that_differ_more_than_the_runs_on_one_are_believed_to() -> None:
+    """Two sizes run on each slice, one of them twice as long; and slices are easy and hard in turn."""
+    varied = [[(32, 10.0 * hard), (64, 20.0 * hard)] for hard in (0.6, 1.6, 0.7, 1.5, 0.6, 1.6)]
+    state = after(*varied).newest.believed_state
+    assert state.weight[state.shared > 0].sum() > 0.9
+    assert after(*varied).gp.mean[2] - after(*varied).gp.mean[1] == pytest.approx(
+        math.log(2.0), abs=0.1
+    )
 
 
 def test_a_complete_run_that_missed_may_have_diverged() -> None:
