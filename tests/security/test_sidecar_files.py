@@ -125,7 +125,7 @@ def test_a_planted_record_never_raises_the_cap(
 
 @as_root
 @pytest.mark.parametrize(
-    "kind", ["another user's", "writable by all", "hard link", "pipe", "huge", "not finite"]
+    "kind", ["another user's", "writable by all", "hard link", "link", "pipe", "huge", "not finite"]
 )
 def test_a_record_that_may_be_another_users_is_not_believed(
     card: Gpu, nvml: FakeNvml, serve: Serve, tmp_path: Path, kind: str
@@ -144,6 +144,8 @@ def test_a_record_that_may_be_another_users_is_not_believed(
         planted.chmod(0o666)
     elif kind == "hard link":
         (tmp_path / "other").hardlink_to(planted)
+    elif kind == "link":
+        planted.symlink_to(planted.rename(tmp_path / "other"))
     elif kind == "pipe":
         planted.unlink()
         os.mkfifo(planted)

@@ -72,5 +72,13 @@ def test_the_next_run_is_decided_with_the_room_that_the_newest_one_had() -> None
     )
     made.log[-1] = replace(made.log[-1], planned=known)
     assert "until the deadline it is 10 min 00 s." in next_of(made).attempts[-1].why
+    again = replace(
+        made.log[-1],
+        number=made.number,
+        key=replace(made.log[-1].key, attempt=2),
+        opened_at=made.log[-1].opened_at + 60.0,
+    )
+    second = replace(made, log=[*made.log, again])
+    assert "it is 10 min 00 s." in next_of(second).attempts[-1].why, "its first attempt began it"
     without = replace(made, job=replace(made.job, finish_by=None))
     assert "deadline" not in next_of(without).attempts[-1].why

@@ -468,6 +468,17 @@ def test_ten_per_cent_is_the_bound(steps: int, is_wrong: bool) -> None:
     assert (BatchSizeCheck(B).why_not_in(epoch) is not None) == is_wrong
 
 
+@pytest.mark.parametrize(("in_epoch", "is_wrong"), [(4 * B - 1, False), (4 * B, True)])
+def test_the_size_of_counted_steps_shows_in_epochs_of_two_such_steps(
+    in_epoch: int, is_wrong: bool
+) -> None:
+    """In a shorter one the last batch, of any size, is all of it or half of its steps."""
+    check = BatchSizeCheck(B)
+    for _ in range(10):
+        check.add(2 * B)
+    assert (check.why_not_used(20 * B, 5, in_epoch) is not None) == is_wrong
+
+
 def test_batches_that_a_thread_loads_in_advance_are_of_the_size_of_the_steps() -> None:
     """However many of them it draws between two steps: here five, five and two and a half."""
     check = BatchSizeCheck(16)
