@@ -460,6 +460,20 @@ def test_a_few_steps_outside_of_the_epochs_change_little(kit: Kit) -> None:
     assert BATCH_SIZE not in kit.last().reasons
 
 
+def test_steps_of_another_package_are_compared_with_none_of_torchs(kit: Kit) -> None:
+    run = kit.run(incumbent(B), batch_sizes=[B, 128], default_batch_size=B)
+
+    def fn(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            for _ in range(N // B):
+                run.step(B)
+            run.report(acc=1.0)
+
+    run.train(fn)
+    assert kit.last().epochs == 1
+    assert BATCH_SIZE not in kit.last().reasons
+
+
 @pytest.mark.parametrize(
     ("steps", "is_wrong"), [(40, False), (44, False), (36, False), (46, True), (34, True)]
 )
