@@ -159,6 +159,17 @@ def test_a_record_that_may_be_another_users_is_not_believed(
     assert (card.limit_w, nvml.sets) == (150.0, [])
 
 
+def test_a_link_in_the_place_of_its_lock_is_not_followed(
+    card: Gpu, nvml: FakeNvml, serve: Serve, tmp_path: Path
+) -> None:
+    state = tmp_path / "sidecar"
+    state.mkdir(mode=0o700)
+    (state / "lock").symlink_to(tmp_path / "victim")
+    assert has_ended(serve())
+    assert not (tmp_path / "victim").exists()
+    assert nvml.sets == []
+
+
 def test_an_administrators_raise_is_taken_over_on_purpose_alone(
     card: Gpu, serve: Serve, tmp_path: Path
 ) -> None:
