@@ -100,7 +100,15 @@ def test_a_report_without_the_metric_names_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, "good", [0.95, 0.9], torch.tensor([0.95, 0.9]), np.array([0.95, 0.9])]
+    "value",
+    [
+        None,
+        "good",
+        [0.95, 0.9],
+        torch.tensor([0.95, 0.9]),
+        np.array([0.95, 0.9]),
+        pytest.param(10**5000, id="an integer of which Python makes no text"),
+    ],
 )
 def test_what_is_not_one_number_has_nothing_to_do_with_the_training(value: Any) -> None:
     with pytest.raises(ReportError, match="not one number") as caught:

@@ -56,6 +56,20 @@ def test_a_signal_that_hangs_costs_the_other_one_nothing(
     assert f"Signal {hangs!r}: no answer in " in seen.reasons[field[hangs]]
 
 
+def test_each_signal_has_an_equal_share_of_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares_s: list[float] = []
+
+    def read_one(_: HourPrices, name: str, over: object, most_s: float) -> str:
+        shares_s.append(most_s)
+        return f"no {name}"
+
+    monkeypatch.setattr(HourPrices, "_read_one", read_one)
+    priced({}, most_s=600.0)
+    assert shares_s == pytest.approx([300.0, 600.0], rel=0.1), "the first took no time"
+
+
 def test_an_error_of_any_kind_is_the_reason_of_its_own_figure() -> None:
     seen = priced({"price": KeyError("http://host?key=s3cret"), "carbon": always(300.0, "g/kWh")})
     assert seen.g_co2e_per_kwh == pytest.approx(300.0)
