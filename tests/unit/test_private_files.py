@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,18 @@ def test_a_file_where_a_folder_belongs_is_refused(tmp_path: Path) -> None:
     assert place.read_text() == "mine"
 
 
-def test_a_pipe_where_a_file_belongs_is_refused(tmp_path: Path) -> None:
+def test_a_pipe_where_a_file_belongs_is_refused_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "limit.json"
     os.mkfifo(place)
-    with pytest.raises(OSError, match="not a plain file"):
-        open_file(place, os.O_RDWR | os.O_CREAT)
+    opened = os.open
+
+    def opened_at_once(path: Any, flags: int, *mode: int, **where: Any) -> int:
+        assert flags & os.O_NONBLOCK, "nobody will ever write into it"
+        return opened(path, flags, *mode, **where)
+
+    monkeypatch.setattr(os, "open", opened_at_once)
+    for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT):
+        with pytest.raises(OSError, match="not a plain file"):
+            open_file(place, flags)

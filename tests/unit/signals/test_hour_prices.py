@@ -70,6 +70,19 @@ def test_each_signal_has_an_equal_share_of_the_time_that_is_left(
     assert shares_s == pytest.approx([300.0, 600.0], rel=0.1), "the first took no time"
 
 
+def test_where_the_hours_cannot_be_priced_the_cost_is_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def damaged(*_: object) -> None:
+        raise KeyError("s3cret")
+
+    monkeypatch.setattr(HourPrices, "_read", damaged)
+    seen = priced({})
+    assert (seen.energy_j, seen.price_per_kwh) == (1e6, None)
+    assert "the hours of this run could not be priced (KeyError)" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
 def test_an_error_of_any_kind_is_the_reason_of_its_own_figure() -> None:
     seen = priced({"price": KeyError("http://host?key=s3cret"), "carbon": always(300.0, "g/kWh")})
     assert seen.g_co2e_per_kwh == pytest.approx(300.0)
