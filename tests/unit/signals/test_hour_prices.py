@@ -83,6 +83,15 @@ def test_where_the_hours_cannot_be_priced_the_cost_is_kept(
     assert "s3cret" not in caplog.text
 
 
+def test_without_energy_or_a_span_no_signal_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[object] = []
+    prices = HourPrices(began_s=NOW_S - 100, reader=lambda *signal: asked.append(signal))
+    for seen in (Observation(time_s=90.0), Observation(energy_j=1e6)):
+        assert prices.priced(seen, None, 60.0) == seen
+    assert asked == []
+    assert caplog.text == ""
+
+
 def test_an_error_of_any_kind_is_the_reason_of_its_own_figure() -> None:
     seen = priced({"price": KeyError("http://host?key=s3cret"), "carbon": always(300.0, "g/kWh")})
     assert seen.g_co2e_per_kwh == pytest.approx(300.0)
