@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.hooks.zeus import ZeusHook, month_saved
+from airflow_provider_zeus import airflow_compat
+from airflow_provider_zeus.hooks.zeus import ZeusHook, about_dags, month_saved
 from airflow_provider_zeus.store.sql.schema import HEAD
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.plugin.conftest import token_of  # noqa: F401
@@ -160,3 +161,14 @@ def test_a_month_is_compared_with_the_default_of_the_newest_run(tmp_path: Path) 
         saved
         == "what the default batch size 64 draws at full power was neither measured nor profiled"
     )
+
+
+def test_where_airflows_database_cannot_be_read_no_dag_has_an_owner(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused() -> None:
+        raise RuntimeError("a task may not read it")
+
+    monkeypatch.setattr(airflow_compat, "create_session", refused)
+    assert about_dags(["d"]) == {}
+    assert "cannot be read" in caplog.text

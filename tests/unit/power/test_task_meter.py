@@ -407,6 +407,8 @@ def test_while_the_sums_are_read_no_other_thread_reads_the_counters() -> None:
             free.append(self._lock.acquire(blocking=False))
             return super()._used
 
-    Watched([], NoneDevice(), print).observation()
+    meter = Watched([], NoneDevice(), print)
+    meter.observation()
+    meter.point()
+    assert len(free) > 1
     assert not any(free)
-    assert free

@@ -286,6 +286,7 @@ def rows(*pairs: tuple[Any, Any]) -> str:
         (rows((7391, 1)), "no step has a length"),
         (rows((0, 1), (31 * 86_400, 7391)), "none of 25 h at most"),
         (rows((0, 1), (0, 7391), (3600, 2), (3600, 3)), "several values for each time"),
+        (rows((0, "0.1"), (3600, f"{7391:09999d}")), "an entry has over"),
     ],
 )
 def test_an_answer_that_tells_nothing_is_named_without_a_word_of_it(text: str, named: str) -> None:

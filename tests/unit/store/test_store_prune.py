@@ -261,6 +261,11 @@ def test_checkpoints_of_a_job_that_ran_no_more_go(
     assert before.attempts
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_what_a_database_does_by_itself_has_no_figure(store: SqlStore, url: str) -> None:
+    assert sql_prune.give_back(engine_of(read_url(url))) is None
+
+
 @ON_BOTH
 def test_a_rename_meanwhile_leaves_no_empty_job(
     store: SqlStore, clock: Clock, url: str, monkeypatch: pytest.MonkeyPatch
