@@ -173,6 +173,13 @@ def test_a_metric_that_is_logged_in_training_needs_no_validation(
     assert "not every epoch" not in caplog.text
 
 
+def test_a_least_number_of_steps_within_the_first_epoch_is_no_obstacle(
+    pl: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
+    kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, min_steps=3))
+    assert kit.last().epochs == 3
+
+
 @pytest.mark.parametrize("limit", ["limit_train_batches", "overfit_batches"])
 def test_an_epoch_may_be_a_part_of_the_data(
     pl: ModuleType, kit: Kit, tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
