@@ -61,6 +61,14 @@ def test_what_profiling_took_counts_and_a_run_at_full_power_saved_nothing_else()
     assert (found.energy_j.low, found.energy_j.value, found.energy_j.high) == (-50.0, -50.0, -50.0)
 
 
+def test_a_run_is_compared_with_the_nearest_of_limits_that_drivers_rounded() -> None:
+    near = [replace(PROFILE[1], limit_w=w) for w in (149.6, 150.2)]
+    for profile in (near, near[::-1]):
+        found = LimitProfiles.of(profile).at(KIND, 150.0)
+        assert found is not None
+        assert found.limit_w == 150.2
+
+
 def test_runs_add_up_and_those_of_another_step_say_nothing() -> None:
     found = limit_saving(
         [seen(), seen(), seen(kind=1), seen(kind=None), seen(limit_w=None), seen(199.0)], PROFILE
