@@ -9,6 +9,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -81,6 +82,10 @@ def _without_task(dag: Any, tasks: Sequence[ZeusTask], task_id: str | None) -> F
     if named:
         count = counted(len(named), "task")
         return ok("tasks", f"[zeus] measure names {count}, and there is no Zeus task to check")
+    if task_id is not None and task_id not in dag.task_ids:
+        near = get_close_matches(task_id, dag.task_ids, cutoff=0.5) or sorted(dag.task_ids)[:10]
+        remedy = f"did you mean {', '.join(near)}"
+        return error("tasks", f"{dag.dag_id} has no task {task_id}", remedy)
     problem = f"{dag.dag_id} has no Zeus task"
     if task_id:
         problem += f" {task_id}"

@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from airflow_provider_zeus.cli.runs import source_text
 from airflow_provider_zeus.cli.shell import (
     command,
     confirmed,
@@ -22,7 +23,7 @@ from airflow_provider_zeus.cli.shell import (
     show,
 )
 from airflow_provider_zeus.errors import JobSpecError, StoreError
-from airflow_provider_zeus.model.groups import known_sum, newest_known
+from airflow_provider_zeus.model.groups import known_sum
 from airflow_provider_zeus.model.job_checks import check_new_id
 from airflow_provider_zeus.model.run_numbers import RunNumbers
 from airflow_provider_zeus.model.trial import EXCLUDED, Trial, timed
@@ -76,13 +77,12 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
     if log:
         last = log[-1]
         run = [trial for trial in log if trial.recurrence == last.recurrence]
-        sources = [trial.observation.energy_source for trial in run]
         cells = {
             "last state": last.state.text,
             "batch size": or_dash(last.batch_size, str),
             "energy": _sum_of(run, "energy_j", energy_text),
             "time": _sum_of(run, "time_s", time_text),
-            "source": newest_known(sources) or "none",
+            "source": source_text(run),
         }
     return {"job": job_id, "runs": str(len(runs_of(log))), **cells, "settings": shown or "-"}
 

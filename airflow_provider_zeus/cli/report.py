@@ -13,6 +13,7 @@ from typing import Any
 from airflow_provider_zeus.cli.shell import command, opened, print_json, say, show
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.hooks.zeus import about_dags, month_saved
+from airflow_provider_zeus.model.energy_source import kind_text
 from airflow_provider_zeus.model.job_ids import names_in
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.printable import cell
@@ -101,7 +102,7 @@ def by_owner_or_tag(
     # Joules of two kinds are never in one sum.
     for kind in dict.fromkeys(group.kind for group in groups):
         rows += [
-            {by: name, "source": kind, **dict(zip(names, cells, strict=True))}
+            {by: name, "source": kind_text(kind), **dict(zip(names, cells, strict=True))}
             for name, *cells in group_rows(groups, by, kind, prices)
         ]
     return MonthTable(

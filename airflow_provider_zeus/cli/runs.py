@@ -17,8 +17,10 @@ from airflow_provider_zeus.cli.shell import (
     print_data,
     show,
 )
+from airflow_provider_zeus.model.energy_source import NOT_MEASURED
+from airflow_provider_zeus.model.groups import newest_known
 from airflow_provider_zeus.model.run_numbers import RunNumbers
-from airflow_provider_zeus.model.trial import UNSEEN, Origin, State, Trial
+from airflow_provider_zeus.model.trial import UNSEEN, Origin, State, Trial, timed
 from airflow_provider_zeus.reports.dataset import runs_of
 from airflow_provider_zeus.reports.export_rows import cost_of
 from airflow_provider_zeus.reports.job_remarks import bypassed, of_ended
@@ -96,9 +98,17 @@ def _cells(trial: Trial, numbers: RunNumbers) -> dict[str, str]:
         "energy": or_dash(o.energy_j, energy_text),
         "time": or_dash(o.time_s, time_text),
         "limit": number_text(o.power_limit_w, " W"),
-        "source": o.energy_source or "none",
+        "source": source_text([trial]),
         "why": why,
     }
+
+
+def source_text(trials: Sequence[Trial]) -> str:
+    """The newest energy source of trials; a dash if none of them told what it took."""
+    measured = timed(trials)
+    if not measured:
+        return "-"
+    return newest_known(trial.observation.energy_source for trial in measured) or NOT_MEASURED
 
 
 def _map_index(origin: Origin) -> int | None:

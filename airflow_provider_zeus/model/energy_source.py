@@ -6,6 +6,7 @@ MEASURED = "measured"
 ESTIMATED = "estimated"
 SIMULATED = "simulated"
 TIME_ALONE = "time alone"
+NOT_MEASURED = "energy not measured"  # the name of a missing source, for people
 
 _KINDS = {"estimate": ESTIMATED, "rapl_share": ESTIMATED, "simulated": SIMULATED}
 
@@ -15,3 +16,10 @@ def kind_of(source: str | None) -> str:
     if source is None:
         return TIME_ALONE
     return _KINDS.get(source, MEASURED)
+
+
+def kind_text(kind: str) -> str:
+    """A kind as people read it; records keep its own name."""
+    if kind == TIME_ALONE:
+        return NOT_MEASURED
+    return kind

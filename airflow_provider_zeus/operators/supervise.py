@@ -232,6 +232,7 @@ class CommandStart:
         self._device = recurrence.device.info
         self._newest: ResultLine | None = None
         self._ends: list[ResultLine] = []
+        self._unsent: list[ResultLine] = []
         self._beat_s = time.monotonic()
         self._folder = folder
         self._notes = recurrence.notes
@@ -418,11 +419,10 @@ class CommandStart:
         for line in lines:
             self.start_id = line.start_id
             self.trained |= line.kind == "attempt"
-        for line in self._of_plan.known(lines):
-            if reread and line.kind == "beat":
-                self._reporter.reread(line)
-            else:
-                self._sender.put(line)
+        # a signal may raise while a line is sent: those behind it wait for the next call
+        self._unsent += self._of_plan.known(lines)
+        while self._unsent:
+            line = self._unsent.pop(0)
             if line.kind == "end":
                 self._ends.append(line)
                 self._newest = None
@@ -431,6 +431,10 @@ class CommandStart:
                 if line.observation or self._newest is None:
                     self._newest = line
                 self._beat_s = time.monotonic()
+            if reread and line.kind == "beat":
+                self._reporter.reread(line)
+            else:
+                self._sender.put(line)
 
     def _warn_of_other_count(self, observation: Observation) -> None:
         asked = self._device

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_provider_zeus.model.energy_source import kind_text
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.groups import grouped
 from airflow_provider_zeus.model.period_sum import PeriodSum
@@ -191,15 +192,15 @@ def job_cells(row: MonthRow, prices: Prices) -> dict[str, str]:
     saved = row.saved_estimates(prices)
     text = _amount(saved["energy"], energy_text)
     if saved["energy"].value is None and saved["time"].value is not None:
-        text = _amount(saved["time"], time_text)
+        text = f"time: {_amount(saved['time'], time_text)}"
     if row.aside:
         text += f"; {row.aside.text}"
     return {
         "job": visible(row.job_id),
         "dag": visible(row.dag_id),
-        "source": row.kind,
+        "source": kind_text(row.kind),
         **dict(zip(names, spent_cells(row.spent, prices), strict=True)),
-        "saved": text,
+        "energy saved": text,
     }
 
 

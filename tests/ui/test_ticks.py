@@ -45,6 +45,23 @@ def test_no_tick_covers_another(visit: Visit, before: Callable[[Any], None] | No
             assert beside, f"{text} and {other[1]} overlap"
 
 
+# how far the charts themselves begin to the right of their boxes [px]
+LEFT = """(boxes) => boxes.map((box) => {
+  const [series] = window.echarts.getInstanceByDom(box).getModel().getSeries();
+  return series.coordinateSystem.getArea().x;
+})"""
+
+
+@pytest.mark.slow
+def test_the_long_name_of_an_axis_narrows_no_chart(visit: Visit) -> None:
+    at = visit(DAG_PAGE)
+    tab = unfolded(at.tab())
+    for chart in (".cost .chart", ".saved .chart", ".belief .chart"):
+        drawn(tab, chart)
+        assert tab.locator(chart).evaluate_all(LEFT) == [64], chart
+        at.shoot(f"axis{chart.partition(' ')[0]}")
+
+
 @pytest.mark.slow
 def test_a_run_began_at_a_date_that_all_read_alike(visit: Visit) -> None:
     """The page "Zeus" and the table of runs wrote 11/29/26, 4:38 PM."""

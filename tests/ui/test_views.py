@@ -136,6 +136,8 @@ def test_tasks_measured_from_outside_in_every_view(
     tab.locator("details.small summary").first.click()
     sums = tab.locator("tr.sum th").all_inner_texts()
     assert sums == ["5 tasks", "1 task", "1 task"]
+    shares = tab.locator("thead th", has_text="Share").all_inner_texts()
+    assert shares == ["Share of its source"] * 2, "those of several sources are no parts of one sum"
     first = "details.small" if view == "overview" else "#tasks"
     assert tab.locator(first).count() == 1
     within = "tr.folded " if view == "overview" else ""

@@ -7,7 +7,7 @@ text and axis colours of the theme and shows a point's ``tip`` as its tooltip.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # light: the line before it must stay readable
 ROW_PX = 14  # two labels that overlap cannot be read
+# in the middle over its axis, a long name would push the chart to the right
+NAME_ABOVE = {"align": "left", "padding": [0, 0, 0, -60]}
 LEGEND = {"type": "scroll", "bottom": 0}  # it scrolls, since series may be many
 
 Option = dict[str, Any]
@@ -129,20 +131,10 @@ class Box(NamedTuple):
     x: float
     y: float
     wide: float
-    below: float | None = None  # a label without room above may stand below
-
-    def rows(self) -> Iterator[int]:
-        """The rows that a label may take, the nearest first: 0, 1, ... up; -1, -2, ... below."""
-        for row in count():
-            yield row
-            if self.below is not None and self.below - ROW_PX * (row + 0.5) >= 0:
-                yield -1 - row
 
     def in_row(self, row: int) -> Box:
-        """The place of a label in one of its rows."""
-        if row >= 0 or self.below is None:
-            return self._replace(y=self.y + ROW_PX * row)
-        return self._replace(y=self.below + ROW_PX * (row + 1))
+        """The place of a label that is raised by so many rows."""
+        return self._replace(y=self.y + ROW_PX * row)
 
     def covers(self, other: Box) -> bool:
         """Whether two labels, or a label and a point, cover each other."""
@@ -153,7 +145,7 @@ class Box(NamedTuple):
     def free_row(self, placed: Sequence[Box]) -> int:
         """The nearest row in which a label covers nothing that is placed."""
         # The nearest free row: a label far from its point would name another one.
-        for row in self.rows():
+        for row in count():
             place = self.in_row(row)
             if not any(place.covers(other) for other in placed):
                 return row
@@ -161,7 +153,7 @@ class Box(NamedTuple):
 
 
 def label_rows(labels: Sequence[Box], points: Sequence[Box] = ()) -> list[int]:
-    """The row of each label (see :meth:`Box.rows`): it covers no point, and no label before it.
+    """By how many rows each label is raised: it covers no point, and no label before it.
 
     The build of ECharts that the page uses lacks ECharts' own layout of labels.
     """

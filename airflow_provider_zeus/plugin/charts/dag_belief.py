@@ -15,6 +15,7 @@ from airflow_provider_zeus.plugin.answer_parts import Chart, Table
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     COLOURS,
     GREY,
+    NAME_ABOVE,
     CostAxis,
     Option,
     base,
@@ -108,11 +109,11 @@ def _option(beliefs: BeliefTable, axis: CostAxis, costs: Sequence[float]) -> Opt
             believed.append(_believed_dot(i, row, row.believed.cost.value, axis))
         whiskers += _whisker(i, row.believed.cost, axis.size)
         observed += _observed_dots(i, row, axis)
-    y_axis: Option = {"type": "value", "name": axis.name, "min": 0}
+    y_axis: Option = {"name": axis.name, "nameTextStyle": NAME_ABOVE, "type": "value", "min": 0}
     # On a linear axis the cheap sizes would all lie on the ground.
     is_wide = max(costs) > 20 * min(costs)
     if is_wide:
-        y_axis = {"type": "log", "name": axis.name}
+        y_axis = {"name": axis.name, "nameTextStyle": NAME_ABOVE, "type": "log"}
     beside = {"symbolOffset": [16, 0]}  # of what is observed: it does not cover the belief
     ends = {"silent": True, "symbol": "rect", "symbolSize": [14, 2]}
     return base(

@@ -35,17 +35,17 @@ from airflow_provider_zeus.units import UNKNOWN, counted, three_digits
 FRONT = "Pareto front"
 RAN = "chosen by runs"
 PROFILED = "profiled only"
-CHOSEN = "choice at an eta"
+# of what runs at an eta, named by the legend: names beside them would cover points
+FRAMES = (
+    *("circle", "rect", "diamond", "triangle"),
+    *("path://M0,0L20,0L10,18Z", "path://M5,0L15,0L20,9L15,18L5,18L0,9Z"),
+)
 # of the smallest such chart without its margins
 WIDE_PX = 360.0
 HIGH_PX = 200.0
-# to the right of a chart, where no text stands
-RIGHT_PX = 70
 DOT_PX = 12
-RING_PX = 24
-# Nearer, a label would cover its mark.
-SIZE_AWAY_PX = 10
-ETA_AWAY_PX = 3
+FRAME_PX = 24
+SIZE_AWAY_PX = 10  # nearer, a label would cover its mark
 
 
 def front_chart(
@@ -98,46 +98,45 @@ def _option(
         return [number(p.tta_s / time.size), number(p.eta_j / energy.size)]
 
     size_labels = _size_labels(points)
-    eta_labels = [_EtaLabel(p, f"eta {name}") for p, name in names.items()]
     dots = {
         p: Box(x=WIDE_PX * time.share(p.tta_s), y=HIGH_PX * energy.share(p.eta_j), wide=DOT_PX)
         for p in points
     }
     boxes = [label.box(dots[label.point]) for label in size_labels]
-    boxes += [label.box(dots[label.point]) for label in eta_labels]
     rows = label_rows(boxes, list(dots.values()))
-    size_rows = rows[: len(size_labels)]
-    eta_rows = rows[len(size_labels) :]
     size_options = {
-        label.point: label.option(row) for label, row in zip(size_labels, size_rows, strict=True)
+        label.point: label.option(row) for label, row in zip(size_labels, rows, strict=True)
     }
-    rings = [
-        {"value": at(label.point), "label": label.option(row, dots[label.point])}
-        for label, row in zip(eta_labels, eta_rows, strict=True)
-    ]
     ran = [_dot(p, at(p), size_options.get(p)) for p in points if p.observed]
     profiled = [_dot(p, at(p)) for p in points if not p.observed]
     equal_cost = list[list[float]]()
     if best is not None:
         equal_cost = _equal_cost(weights, best, time, energy)
     silent = {"silent": True}
-    series: list[Option] = [
+    lines: list[Option] = [
         line(FRONT, LINE, [at(p) for p in points if p.on_front]) | silent,
         line(f"equal cost at eta {weights.eta:g}", LINE, equal_cost, dash="dashed") | silent,
+    ]
+    marks = [
         scatter(PROFILED, profiled, px=7, style=hollow(GREY)),
         scatter(RAN, ran, px=DOT_PX, style={"color": GREY, "opacity": 1}),
-        scatter(CHOSEN, rings, px=RING_PX, style={**hollow(LINE), "opacity": 1}) | silent,
+    ]
+    style = {**hollow(LINE), "opacity": 1}
+    frames = [
+        scatter(f"eta {name}", [at(p)], px=FRAME_PX, style=style, symbol=symbol) | silent
+        for (p, name), symbol in zip(names.items(), FRAMES, strict=False)
     ]
     return base(
-        grid=grid(left=70, right=RIGHT_PX, top=44, bottom=96),
+        grid=grid(left=70, right=70, top=20, bottom=112),
         legend={
             "bottom": 0,
             "itemGap": 8,
-            "data": [part["name"] for part in series if part["data"]],
+            "itemWidth": 18,
+            "data": [part["name"] for part in (*lines, *frames) if part["data"]],
         },
         xAxis=time.option("time to the target", 26),
         yAxis=energy.option("energy", 48),
-        series=series,
+        series=[*lines, *marks, *frames],
     )
 
 
@@ -168,15 +167,19 @@ def _note(points: Sequence[OperatingPoint], weights: Weights, best: OperatingPoi
         named_by += " and start"
     note = (
         f"On a typical slice of the data. Numbers: {named_by}. Filled: runs had this power limit; "
-        "hollow: it was only profiled. Ringed: what runs at that eta (1: energy alone counts, 0: "
+        "hollow: it was only profiled. Framed: what runs at that eta (1: energy alone counts, 0: "
         "time alone) if nothing is tried."
     )
     if best is None:
         return note
+    note += f" Dashed: what costs as much at eta {weights.eta:g} as what runs then."
+    cheapest = min(points, key=lambda p: weights.cost(p.eta_j, p.tta_s))
+    if weights.cost(cheapest.eta_j, cheapest.tta_s) >= weights.cost(best.eta_j, best.tta_s):
+        return note
     return (
-        f"{note} Dashed: what costs as much at eta {weights.eta:g} as what runs then; points below "
-        "it look cheaper, but may miss the target more often, or have a limit that the job does "
-        "not set."
+        f"{note} Batch size {_name(cheapest)}, {_limit(cheapest)}, looks cheaper in the mean of "
+        f"{counted(cheapest.runs, 'run')}; the choice goes by all runs of a size, misses included, "
+        "and by the cost per sample at each limit that the job sets."
     )
 
 
@@ -253,7 +256,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _SizeLabel:
-    """To the right of its point and below its height: clear of the ring and the line."""
+    """To the right of its point and below its height: clear of the frame and the line."""
 
     point: OperatingPoint
     text: str
@@ -274,51 +277,6 @@ class _SizeLabel:
             "distance": SIZE_AWAY_PX,
             "offset": offset,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _EtaLabel:
-    """Above or below its ring, moved aside if it would cover the vertical axis or be cut off.
-
-    Its ring stays above or below some part of it: so no width of the chart brings two together.
-    """
-
-    point: OperatingPoint
-    text: str
-
-    def box(self, dot: Box) -> Box:
-        """Its place at its point."""
-        away_px = RING_PX / 2 + ETA_AWAY_PX + ROW_PX / 2
-        return Box(
-            x=dot.x + self._aside_px(dot),
-            y=dot.y + away_px,
-            wide=label_width_px(self.text),
-            below=dot.y - away_px,
-        )
-
-    def option(self, row: int, dot: Box) -> Option:
-        """As ECharts draws it in a row of its box."""
-        position = "top"
-        down_px = -ROW_PX * row
-        if row < 0:
-            position = "bottom"
-            down_px -= ROW_PX
-        return {
-            "show": True,
-            "formatter": self.text,
-            "position": position,
-            "distance": ETA_AWAY_PX,
-            "offset": [self._aside_px(dot), down_px],
-        }
-
-    def _aside_px(self, dot: Box) -> float:
-        """How far its middle stands to the right of its point; below 0: to the left."""
-        half_px = label_width_px(self.text) / 2
-        over_axis_px = half_px - dot.x
-        if over_axis_px > 0:
-            return over_axis_px
-        cut_off_px = dot.x + half_px - (WIDE_PX + RIGHT_PX)
-        return -max(cut_off_px, 0.0)
 
 
 def _dot(p: OperatingPoint, value: list[float], label: Option | None = None) -> Option:

@@ -76,27 +76,34 @@ class _Axis(NamedTuple):
         """A sum, for people; a dash for None."""
         if value is None:
             return UNKNOWN
-        amount = self._amount(abs(value))
-        if value < 0 and amount != "0 runs":
-            return f"−{amount}"
-        return amount
-
-    def _amount(self, value: float) -> str:
-        if not self.in_runs:
-            return words.cost(value, self.unit, self.most).text
-        # A first run of the default saves nothing but noise.
-        count = three_digits(round(value / self.size, 3))
-        if count == "1":
-            return "1 run"
-        return f"{count} runs"
+        shown = self._shown(value)
+        if shown < 0:
+            return f"−{self._amount(shown)}"
+        return self._amount(shown)
 
     def told(self, part: _Sum) -> str:
         """Saving and exploration up to a run."""
         explored = "not known"
         if part.explored is not None:
             explored = self.text(part.explored)
-        verb = "saved" if part.saved >= 0 else "lost"
-        return f"{verb} {self._amount(abs(part.saved))}, exploration {explored}"
+        saved = self._shown(part.saved)
+        verb = "saved" if saved >= 0 else "lost"
+        return f"{verb} {self._amount(saved)}, exploration {explored}"
+
+    def _shown(self, value: float) -> float:
+        """A sum as it is written [J, s or runs]."""
+        if not self.in_runs:
+            return value
+        # A first run of the default saves nothing but noise.
+        return round(value / self.size, 3)
+
+    def _amount(self, shown: float) -> str:
+        if not self.in_runs:
+            return words.cost(abs(shown), self.unit, self.most).text
+        count = three_digits(abs(shown))
+        if count == "1":
+            return "1 run"
+        return f"{count} runs"
 
 
 def saved_chart(saving: Savings, rows: Sequence[RunRow], weights: Weights) -> Chart:

@@ -14,6 +14,7 @@ from airflow_provider_zeus.model.trial import Trial
 from airflow_provider_zeus.plugin.answer_parts import RunRow
 from airflow_provider_zeus.plugin.charts.chart_parts import (
     LEGEND,
+    NAME_ABOVE,
     Option,
     base,
     grid,
@@ -70,6 +71,7 @@ def over_runs(
         "type": "value",
         "name": axis,
         "nameGap": 12,
+        "nameTextStyle": NAME_ABOVE,
         # room for the label of the highest point, below the axis' name
         "boundaryGap": [0, "8%"],
     }

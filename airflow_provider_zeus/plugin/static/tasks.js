@@ -20,7 +20,7 @@ function columnsOf(lines, more) {
 }
 
 function head(first, columns) {
-  const numbers = [columns.runs && "Runs", columns.share && "Share", "Energy", "Time", columns.money && "Money", columns.co2e && "CO₂e"];
+  const numbers = [columns.runs && "Runs", columns.share, "Energy", "Time", columns.money && "Money", columns.co2e && "CO₂e"];
   const names = numbers.filter(Boolean).map((name) => element("th", name, { scope: "col", class: "number" }));
   const texts = ["Source", columns.state && "State"].filter(Boolean).map((name) => element("th", name, { scope: "col" }));
   return element("thead", null, {}, element("tr", null, {}, element("th", first, { scope: "col" }), ...names, ...texts));
@@ -35,7 +35,8 @@ function box(caption, ...children) {
 export function taskTable({ caption, totals, tasks, small, note }, address) {
   const lines = [...totals, ...tasks, ...small];
   const hasState = lines.some(({ state_text: text }) => text);
-  const columns = columnsOf(lines, { share: true, runs: !hasState, state: hasState });
+  // Shares of several sources do not add up to 100 %.
+  const columns = columnsOf(lines, { share: totals.length > 1 ? "Share of its source" : "Share", runs: !hasState, state: hasState });
   const name = ({ name: text, job_id: job }) => {
     const href = job === null || address === null ? null : address(job);
     return element("th", null, { scope: "row" }, ...(href ? [element("a", null, href, ...breakable(text))] : breakable(text)));

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights
+from airflow_provider_zeus.model.energy_source import NOT_MEASURED
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.target import Target
@@ -141,7 +142,7 @@ def data_slice(name: str | None) -> str:
 def source(name: str | None) -> str:
     """The name of an energy source."""
     if name is None:
-        return "energy not measured"
+        return NOT_MEASURED
     return SOURCES.get(name, name)
 
 

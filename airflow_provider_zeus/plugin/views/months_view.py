@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from airflow_provider_zeus.model.energy_source import TIME_ALONE, kind_of
+from airflow_provider_zeus.model.energy_source import TIME_ALONE, kind_of, kind_text
 from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.period_sum import PeriodSum
@@ -144,7 +144,7 @@ def _group_tables(groups: Sequence[GroupSum], kind: str, factors: Factors) -> li
     rows_by = {by: group_rows(groups, by, kind, prices=factors) for by in GROUPINGS}
     return [
         Table(
-            caption=f"By {by}, {kind}; a DAG with several counts for each",
+            caption=f"By {by}, {kind_text(kind)}; a DAG with several counts for each",
             columns=[by.capitalize(), "Jobs", *SPENT],
             numeric=[False, True, *(True for _ in SPENT)],
             rows=rows,
@@ -293,7 +293,7 @@ def months_chart(sums: Sequence[PeriodSum], months: Sequence[str], kind: str) ->
         what = "energy"
         unit = "J"
         text = energy_text
-    title = f"{what.capitalize()} by month, {kind}"
+    title = f"{what.capitalize()} by month, {kind_text(kind)}"
     of_job: dict[str, list[float]] = {}
     for part in sums:
         amounts = of_job.setdefault(part.job_id, [0.0] * len(months))

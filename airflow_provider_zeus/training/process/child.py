@@ -133,7 +133,6 @@ class Follower:
         if not whole and len(data) > MOST_LINE_BYTES:
             self._invalid = True
             raise ValueError(f"a line is longer than {MOST_LINE_BYTES} bytes")
-        self._offset += len(whole)
         lines = []
         for text in io.BytesIO(whole):
             try:
@@ -144,4 +143,6 @@ class Follower:
                     log.warning(
                         "Zeus: a line that is no result line of version %d is left out.", SCHEMA
                     )
+        # only now: if a signal raises before, the lines are read again
+        self._offset += len(whole)
         return lines

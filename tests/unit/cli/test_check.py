@@ -103,8 +103,23 @@ def test_tasks_that_are_only_measured_are_no_mistake(
     )
     assert accused(found) == {}
     assert accused(checked(zeus, "no_zeus", "--task", "other")) == {}
-    assert accused(checked(zeus, "no_zeus", "--task", "misspelt")) == {"tasks": "error"}
-    assert accused(checked(zeus, "right", "--task", "misspelt")) == {"tasks": "error"}
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "asked", "near"),
+    [
+        ("right", "trian", "train"),
+        ("no_zeus", "othr", "other"),
+        ("commands", "zzz", "ignores_its_size, prints_its_result, right, several, submitted,"),
+    ],
+)
+def test_a_misspelt_task_gets_the_names_that_there_are(
+    zeus: Zeus, home: Path, dag_id: str, asked: str, near: str
+) -> None:
+    found = checked(zeus, dag_id, "--task", asked)
+    assert accused(found) == {"tasks": "error"}
+    assert found["tasks"].finding == f"{dag_id} has no task {asked}"
+    assert found["tasks"].remedy.startswith(f"did you mean {near}")
 
 
 def test_what_no_task_gets(zeus: Zeus, home: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -102,6 +102,11 @@ def test_what_a_run_has_taken_counts_while_its_next_attempt_trains(
     assert "simulated" in line
 
 
+def test_a_job_whose_energy_nothing_measures(zeus: Zeus, store: Store) -> None:
+    recur(store, 1, energy_j=None, energy_source=None)
+    assert "| energy not measured |" in zeus("jobs", "list").out
+
+
 def test_one_damaged_variable_hides_no_other_job(
     zeus: Zeus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,8 +117,8 @@ def test_each_job_by_kind_with_what_it_saved() -> None:
         "2 kWh",
         "2 h 00 min",
     ]
-    assert float(row["saved"].partition(" kWh (")[0]) == pytest.approx(1.0, rel=0.02)
-    assert (other["source"], other["saved"]) == ("simulated", "not known (no run)")
+    assert float(row["energy saved"].partition(" kWh (")[0]) == pytest.approx(1.0, rel=0.02)
+    assert (other["source"], other["energy saved"]) == ("simulated", "not known (no run)")
 
 
 def test_what_another_kind_of_source_saved_is_not_added() -> None:
@@ -133,15 +133,15 @@ def test_a_loss_and_what_is_not_clear_are_said() -> None:
     }
     found = by_job(MONTH, [of("loses"), of("open")], saved, Prices())
     loses, is_open = found.rows
-    assert " kWh lost (" in loses["saved"]
-    assert is_open["saved"].startswith("not clear yet (")
+    assert " kWh lost (" in loses["energy saved"]
+    assert is_open["energy saved"].startswith("not clear yet (")
     assert {row[name] for row in found.rows for name in ("money", "co₂e")} == {UNKNOWN}
 
 
 def test_time_is_what_was_saved_if_nothing_measures_energy() -> None:
     alone = replace(draws("time alone", 1.0, 0.1), energy=None)
     found = by_job(MONTH, [of("a", source=None, kwh=None)], {("d", "a"): alone}, PRICES)
-    assert found.rows[0]["saved"].startswith("1 h 00 min (")
+    assert found.rows[0]["energy saved"].startswith("time: 1 h 00 min (")
 
 
 def test_what_was_saved_is_in_money_and_carbon_too() -> None:
@@ -170,11 +170,11 @@ def test_attempts_that_reported_nothing_are_named() -> None:
 
 def test_energy_that_nothing_measured_has_no_price() -> None:
     time_alone = [of("a", source=None, kwh=None)]
-    records = [
-        *by_job(MONTH, time_alone, {}, PRICES).records,
-        *by_owner_or_tag(MONTH, "owner", time_alone, ABOUT, PRICES).records,
-    ]
-    for record in records:
+    of_job = by_job(MONTH, time_alone, {}, PRICES)
+    of_owner = by_owner_or_tag(MONTH, "owner", time_alone, ABOUT, PRICES)
+    for table in (of_job, of_owner):
+        assert table.rows[0]["source"] == "energy not measured", "as on the pages"
+        (record,) = table.records
         assert (record["kind"], record["time_h"]) == ("time alone", 2.0)
         assert (record["energy_kwh"], record["money"], record["currency"], record["co2e_kg"]) == (
             None,

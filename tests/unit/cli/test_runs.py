@@ -35,7 +35,7 @@ def test_a_line_per_trial_with_units(zeus: Zeus, store: Store) -> None:
     assert first == [
         "1.1", "run1", "s1", "32", "exploring", "reached target", "5", "0.311 Wh", "9 s", "200 W", "simulated"
     ]  # fmt: skip
-    assert second[5:] == ["failed", "-", "-", "-", "-", "none"]
+    assert second[5:] == ["failed", "-", "-", "-", "-", "-"]
 
 
 def test_a_run_that_teaches_nothing_is_named(zeus: Zeus, store: Store) -> None:
@@ -143,7 +143,12 @@ def test_where_time_alone_is_weighed_a_cost_is_seconds(zeus: Zeus, store: Store)
     )
     (trial,) = json.loads(zeus("runs", "d.train", "-o", "json").out)
     assert (trial["cost"], trial["cost_unit"], trial["energy_source"]) == (120.0, "s", None)
-    assert cells(zeus("runs", "d.train").out)[1][7:] == ["-", "2 min 00 s", "200 W", "none"]
+    assert cells(zeus("runs", "d.train").out)[1][7:] == [
+        "-",
+        "2 min 00 s",
+        "200 W",
+        "energy not measured",
+    ]
 
 
 @pytest.mark.parametrize("last", ["0", "-1", "x"])

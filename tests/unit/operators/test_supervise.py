@@ -15,9 +15,11 @@ from airflow.sdk.log import mask_secret
 
 from airflow_provider_zeus.model.trial import Observation, State, Trial
 from airflow_provider_zeus.operators.recurrence import Recurrence
+from airflow_provider_zeus.operators.result_reporter import ResultReporter
 from airflow_provider_zeus.operators.result_writer import planned_of
 from airflow_provider_zeus.operators.supervise import supervise
 from airflow_provider_zeus.store.open import open_store
+from airflow_provider_zeus.training.interrupts import TrainingKilled
 from airflow_provider_zeus.training.protocol.events import Kind, ResultLine
 from tests.unit.operators.test_recurrence import JOB, context
 from tests.unit.store.store_kit import began_alone
@@ -154,6 +156,26 @@ def test_a_second_end_of_an_attempt_is_left_out_with_one_warning(
     (trial,) = supervised.trials
     assert (trial.state, trial.observation.energy_j) == (State.CONVERGED, 7.0)
     assert len([r for r in caplog.records if "a second end of attempt 1" in r.getMessage()]) == 1
+
+
+def test_lines_that_were_read_when_the_task_is_killed_are_passed_on(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = ResultReporter.__call__
+    signals = [TrainingKilled("Airflow stopped the task")]
+
+    def slow(reporter: ResultReporter, line: ResultLine) -> None:
+        if line.kind == "attempt" and signals:
+            raise signals.pop()
+        take(reporter, line)
+
+    monkeypatch.setattr(ResultReporter, "__call__", slow)
+    with pytest.raises(TrainingKilled):
+        supervised.run(
+            [line("start"), line("attempt", 1), end(1, State.CONVERGED), line("final", 1)]
+        )
+    (trial,) = supervised.trials
+    assert (trial.state, trial.observation.energy_j) == (State.CONVERGED, 7.0)
 
 
 def test_a_command_trains_where_no_temporary_folder_can_be_written_to(

@@ -16,7 +16,7 @@ from airflow_provider_zeus.model.trial import Phase, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.answer_parts import Chart
 from airflow_provider_zeus.plugin.api.reading import BeliefCache
 from airflow_provider_zeus.plugin.charts import chart_parts, dag_charts
-from airflow_provider_zeus.plugin.charts.chart_parts import label_width_px, number
+from airflow_provider_zeus.plugin.charts.chart_parts import number
 from airflow_provider_zeus.plugin.charts.dag_belief import (
     BELIEVED,
     OBSERVED,
@@ -24,12 +24,9 @@ from airflow_provider_zeus.plugin.charts.dag_belief import (
     belief_chart,
 )
 from airflow_provider_zeus.plugin.charts.dag_front import (
-    CHOSEN,
     FRONT,
     PROFILED,
     RAN,
-    RIGHT_PX,
-    WIDE_PX,
     front_chart,
 )
 from airflow_provider_zeus.plugin.charts.dag_saved import EXPLORED, SUM, saved_chart
@@ -90,6 +87,8 @@ def test_a_loss_of_next_to_nothing_is_none() -> None:
     assert -1.0 < lost < 0.0, "profiling took a little"
     assert chart.table is not None
     assert chart.table.rows[-1][1] == "0 runs", "in the oldest run"
+    _, alone = saved(first)
+    assert "saved 0 runs" in alone.text, "a loss that is written as 0 is called none"
 
 
 def test_the_sum_saved_runs_by_run_with_exploration_and_break_even() -> None:
@@ -378,8 +377,9 @@ def test_the_line_of_equal_cost_touches_what_runs_today(
 ) -> None:
     weights = known(run(1, 32, 4.0), job=replace(JOB, eta=eta)).weights
     assert weights.max_power_w == 300.0
-    drawn = series(front_chart(front(*POINTS), weights, [choice(eta, 32, limit_w)]))
-    assert values(drawn[CHOSEN]) == [cheapest]
+    chart = front_chart(front(*POINTS), weights, [choice(eta, 32, limit_w)])
+    drawn = series(chart)
+    assert framed(chart) == [cheapest]
     (x1, y1), (x2, y2) = values(drawn[f"equal cost at eta {eta:g}"])
     best = weights.cost(3600 * cheapest[1], cheapest[0])
     assert [weights.cost(3600 * y, x) for x, y in ((x1, y1), (x2, y2))] == pytest.approx(
@@ -388,8 +388,13 @@ def test_the_line_of_equal_cost_touches_what_runs_today(
     assert (x1, y1) != (x2, y2)
 
 
-def ring_labels(chart: Chart) -> list[str]:
-    return [ring["label"]["formatter"] for ring in series(chart)[CHOSEN]["data"]]
+def frames(chart: Chart) -> list[str]:
+    return [name for name in series(chart) if name.startswith("eta ")]
+
+
+def framed(chart: Chart) -> list[Any]:
+    drawn = series(chart)
+    return [point for name in frames(chart) for point in values(drawn[name])]
 
 
 def test_a_point_that_several_etas_choose_has_one_mark_with_all_their_names() -> None:
@@ -400,8 +405,8 @@ def test_a_point_that_several_etas_choose_has_one_mark_with_all_their_names() ->
         choice(1.0, 32, 200.0),
     ]
     chart = front_chart(front(*POINTS), HALF, choices)
-    assert ring_labels(chart) == ["eta 0, 0.25", "eta 0.5 (today)", "eta 1"]
-    assert values(series(chart)[CHOSEN]) == [[10, 4], [30, 3], [20, 2]]
+    assert frames(chart) == ["eta 0, 0.25", "eta 0.5 (today)", "eta 1"]
+    assert framed(chart) == [[10, 4], [30, 3], [20, 2]]
     assert "At eta 0, 0.25 runs batch size 32, 300 W, 10 s and 4 Wh." in chart.text.replace(
         "\u00a0", " "
     )
@@ -409,47 +414,23 @@ def test_a_point_that_several_etas_choose_has_one_mark_with_all_their_names() ->
     assert [row[-1] for row in chart.table.rows] == ["0, 0.25", "1", "0.5 (today)"]
 
 
-def test_the_name_of_a_mark_covers_no_other_name_and_no_point() -> None:
-    near = [(b, 200.0, 100.0 + b / 100, 2000.0 + b / 100, True) for b in (16, 32, 64)]
-    etas = [choice(0.0, 16), choice(0.25, 32), choice(0.5, 64), choice(1.0, 128)]
-    drawn = series(front_chart(front(*near, (128, 200.0, 900.0, 5000.0, True)), HALF, etas))
-    rings = [point["label"] for point in drawn[CHOSEN]["data"]]
-    assert len({(ring["position"], ring["offset"][1]) for ring in rings[:3]}) == 3
-    assert (rings[3]["position"], rings[3]["offset"]) == ("top", [0, 0]), (
-        "alone, it stays just above its ring"
-    )
+def test_each_choice_has_a_frame_of_its_own_shape() -> None:
+    sizes = (8, 16, 32, 64, 128, 256)
+    points = front(*((b, 200.0, float(n), 2000.0, True) for n, b in enumerate(sizes, 1)))
+    etas = (0.0, 0.25, 0.4, 0.5, 0.75, 1.0)
+    chart = front_chart(points, HALF, [choice(eta, b) for eta, b in zip(etas, sizes, strict=True)])
+    assert [x for x, _ in framed(chart)] == [1, 2, 3, 4, 5, 6]
+    drawn = series(chart)
+    assert len({drawn[name]["symbol"] for name in frames(chart)}) == len(sizes)
+    assert chart.option is not None
+    assert chart.option["legend"]["data"][-len(sizes) :] == frames(chart), "no name in the chart"
 
 
-def test_the_name_of_a_mark_is_below_it_if_that_is_nearer_and_above_the_axis() -> None:
-    top = (128, 200.0, 500.0, 5000.0, True)
-    bottom = (16, 200.0, 500.0, 1000.0, True)
-
-    def position(eta_j: float) -> str:
-        above = [
-            (b, 200.0, 101.0, eta_j + more_j, True) for b, more_j in ((64, 400.0), (256, 800.0))
-        ]
-        points = front(top, bottom, (32, 200.0, 100.0, eta_j, True), *above)
-        (ring,) = series(front_chart(points, HALF, [choice(0.5, 32)]))[CHOSEN]["data"]
-        return str(ring["label"]["position"])
-
-    assert position(3000.0) == "bottom"
-    assert position(1000.0) == "top", "below are the numbers of the axis"
-
-
-@pytest.mark.parametrize(("at_s", "aside"), [(10.0, 1), (110.0, 0), (200.0, -1)])
-def test_a_long_name_at_an_end_moves_away_from_the_axis_and_is_not_cut_off(
-    at_s: float, aside: int
-) -> None:
-    sizes = {10.0: 16, 110.0: 32, 200.0: 64}
-    points = front(*((b, 200.0, s, 3000.0, True) for s, b in sizes.items()))
-    all_etas = [choice(eta, sizes[at_s]) for eta in (0.0, 0.25, 0.4, 0.5, 0.75, 1.0)]
-    (ring,) = series(front_chart(points, HALF, all_etas))[CHOSEN]["data"]
-    right_px, _ = ring["label"]["offset"]
-    assert (right_px > 0) - (right_px < 0) == aside
-    half_px = label_width_px(ring["label"]["formatter"]) / 2
-    high_s = 200.0 + 0.12 * 190.0  # the axis begins at 0
-    middle_px = WIDE_PX * at_s / high_s + right_px
-    assert half_px - 1e-6 <= middle_px <= WIDE_PX + RIGHT_PX - half_px + 1e-6
+def test_a_choice_that_is_not_the_cheapest_seen_says_why() -> None:
+    chart = front_chart(front(*POINTS), HALF, [choice(0.5, 32, 200.0)])
+    assert chart.note.endswith("Dashed: what costs as much at eta 0.5 as what runs then.")
+    chart = front_chart(front(*POINTS), HALF, [choice(0.5, 64, 300.0)])
+    assert "Batch size 32, 200 W, looks cheaper in the mean of 1 run; the choice" in chart.note
 
 
 def test_of_runs_at_unknown_limits_the_cheapest_at_that_eta_is_marked() -> None:
@@ -459,14 +440,14 @@ def test_of_runs_at_unknown_limits_the_cheapest_at_that_eta_is_marked() -> None:
         (32, 150.0, 12.0, 900.0, False),
     )
     chart = front_chart(points, HALF, [choice(0.0, 32), choice(1.0, 32)])
-    assert values(series(chart)[CHOSEN]) == [[10, 4], [30, 1]], "of those that ran"
+    assert framed(chart) == [[10, 4], [30, 1]], "of those that ran"
 
 
 def test_a_choice_of_which_no_run_reached_the_target_is_told_in_words() -> None:
     chart = front_chart(
         front(*POINTS), HALF, [choice(0.5, 32, 300.0), choice(0.75, 128), choice(1.0, 128)]
     )
-    assert ring_labels(chart) == ["eta 0.5 (today)"]
+    assert frames(chart) == ["eta 0.5 (today)"]
     for words_ in (chart.text, chart.note):
         assert (
             "At eta 0.75, 1 runs batch size 128, but no run of it that reached the target is known"
@@ -484,7 +465,7 @@ def test_a_start_that_a_job_chooses_is_marked_at_its_own_point() -> None:
     chart = front_chart(
         (cold, warm), HALF, [choice(0.0, 64, start="cold"), choice(0.5, 64, start="warm")]
     )
-    assert values(series(chart)[CHOSEN]) == [[10, 4], [30, 3]]
+    assert framed(chart) == [[10, 4], [30, 3]]
     assert {point["label"]["formatter"] for point in series(chart)[RAN]["data"]} == {
         "64, cold",
         "64, warm",
@@ -514,10 +495,8 @@ def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_chea
     chart = charts(log, found).front
     (at,) = [p for p in found.front() if p.limit_w == limit_w]
     assert chart is not None
-    (today,) = [
-        ring for ring in series(chart)[CHOSEN]["data"] if "(today)" in ring["label"]["formatter"]
-    ]
-    x, y = today["value"]
+    (today,) = [name for name in frames(chart) if "(today)" in name]
+    ((x, y),) = values(series(chart)[today])
     assert [x, y * 3600] == pytest.approx([at.tta_s, at.eta_j], rel=1e-3)
 
 
@@ -527,7 +506,7 @@ def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() 
     chart = charts(log, found).front
     assert chart is not None
     assert "At eta 0, 0.25, 0.5 (today), 0.75, 1 runs batch size 64, but no run of it" in chart.text
-    assert series(chart)[CHOSEN]["data"] == []
+    assert frames(chart) == []
 
 
 def test_no_label_hides_another() -> None:
@@ -568,7 +547,7 @@ def test_the_chart_of_a_log_marks_the_fast_choice_and_the_frugal_one() -> None:
     log = [replace(t, spec=job.to_dict()) for t in WEIGHED]
     chart = charts(log, known(*log, job=job)).front
     assert chart is not None
-    assert ring_labels(chart) == ["eta 0, 0.25, 0.4 (today), 0.5, 0.75", "eta 1"]
+    assert frames(chart) == ["eta 0, 0.25, 0.4 (today), 0.5, 0.75", "eta 1"]
 
 
 def test_what_is_weighed_is_never_told_in_the_unit_of_energy() -> None:

@@ -351,8 +351,19 @@ def test_the_chart_names_the_jobs_that_spent_most_and_adds_the_others() -> None:
     ]
 
 
+def test_a_missing_source_has_one_name() -> None:
+    about = {"d": DagAbout(("t",), ("ann",))}
+    (kind,) = month_answer([of("a", source=None, kwh=None)], MONTHS, NO_PRICES, about).kinds
+    assert kind.kind == "time alone", "as it is sent"
+    assert kind.source.text == "energy not measured"
+    assert [table.caption.partition(";")[0] for table in kind.groups] == [
+        "By owner, energy not measured",
+        "By tag, energy not measured",
+    ]
+
+
 def test_the_chart_is_of_time_where_nothing_measures_energy() -> None:
     chart = months_chart([of("a", source=None, kwh=None)], MONTHS, "time alone")
-    assert chart.title == "Time by month, time alone"
+    assert chart.title == "Time by month, energy not measured"
     assert chart.text == "2026-11: 2 h 00 min in all."
     assert months_chart([of("a", kwh=None, time_s=0.0)], MONTHS, "measured").option is None

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from airflow_provider_zeus.model.trial import Observation, State
+from airflow_provider_zeus.training.interrupts import TrainingKilled
 from airflow_provider_zeus.training.process.child import Child, Follower
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultWriter
 from tests.unit.training.commands import alive, end, family, followed, pids_of, waited_for
@@ -247,6 +249,7 @@ def test_a_supervisor_that_was_killed_does_not_block(
 STARTER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
+from airflow_provider_zeus.training.interrupts import TrainingKilled
 from airflow_provider_zeus.training.process.child import Child
 child = Child(sys.argv[2:], os.environ, print)
 while child.follow(1.0) is None:
@@ -317,6 +320,18 @@ class TestFollower:
             assert follower.news() == [], "half a line"
             file.write(text[20:] + "\n")
         assert [line.kind for line in follower.news()] == ["attempt"]
+
+    def test_what_a_signal_interrupts_is_read_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "result.jsonl"
+        ResultWriter(path)(ResultLine(kind="start", start_id="a"))
+        follower = Follower(path)
+        with monkeypatch.context() as patched:
+            patched.setattr(ResultLine, "from_json", Mock(side_effect=TrainingKilled("stopped")))
+            with pytest.raises(TrainingKilled):
+                follower.news()
+        assert [line.kind for line in follower.news()] == ["start"]
 
     def test_what_is_no_result_is_said_once_and_what_follows_is_read(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
