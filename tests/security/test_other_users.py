@@ -436,18 +436,26 @@ def test_no_folder_is_made_behind_the_link_of_another_user(open_to_all: Path, pl
     assert list(target.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["link to a folder", "hard link to a file"])
 def test_a_member_who_swaps_a_folder_that_is_being_shared_opens_no_other_one(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv(private_files.SHARED_GROUP, str(GROUP))
     home = folder(place / "home", 0o2770, 0, GROUP)
-    closed = folder(place / "closed", 0o700)
+    closed = place / "closed"
+    if kind == "link to a folder":
+        folder(closed, 0o700)
+    else:
+        closed.touch(0o700)
     made = os.mkdir
 
     def swapped(path: Any, mode: int) -> None:
         made(path, mode)
         os.rmdir(path)
-        plant(Path(path), closed)
+        if kind == "link to a folder":
+            plant(Path(path), closed)
+        else:
+            os.link(closed, path)
 
     monkeypatch.setattr(os, "mkdir", swapped)
     with pytest.raises(OSError, match="state"):

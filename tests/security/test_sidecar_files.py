@@ -125,7 +125,7 @@ def test_a_planted_record_never_raises_the_cap(
 
 @as_root
 @pytest.mark.parametrize(
-    "kind", ["another user's", "writable by all", "hard link", "pipe", "huge", "not finite"]
+    "kind", ["another user's", "writable by all", "hard link", "link", "pipe", "huge", "not finite"]
 )
 def test_a_record_that_may_be_another_users_is_not_believed(
     card: Gpu, nvml: FakeNvml, serve: Serve, tmp_path: Path, kind: str
@@ -144,6 +144,8 @@ def test_a_record_that_may_be_another_users_is_not_believed(
         planted.chmod(0o666)
     elif kind == "hard link":
         (tmp_path / "other").hardlink_to(planted)
+    elif kind == "link":
+        planted.symlink_to(planted.rename(tmp_path / "other"))
     elif kind == "pipe":
         planted.unlink()
         os.mkfifo(planted)
@@ -155,6 +157,17 @@ def test_a_record_that_may_be_another_users_is_not_believed(
     assert "is no record" in running.said
     assert running.process.poll() is None
     assert (card.limit_w, nvml.sets) == (150.0, [])
+
+
+def test_a_link_in_the_place_of_its_lock_is_not_followed(
+    card: Gpu, nvml: FakeNvml, serve: Serve, tmp_path: Path
+) -> None:
+    state = tmp_path / "sidecar"
+    state.mkdir(mode=0o700)
+    (state / "lock").symlink_to(tmp_path / "victim")
+    assert has_ended(serve())
+    assert not (tmp_path / "victim").exists()
+    assert nvml.sets == []
 
 
 def test_an_administrators_raise_is_taken_over_on_purpose_alone(

@@ -62,6 +62,14 @@ def test_it_is_given_up_when_the_time_is_over_with_the_last_error() -> None:
     assert str(caught.value) == f"no {len(calls)}"
 
 
+def test_no_pause_lasts_until_the_time_is_over() -> None:
+    times = Times()
+    calls, call = fails(1)
+    with pytest.raises(StoreError, match="no 1"):
+        retried(call, 0.1, clock=times.clock, sleep=times.sleep, chance=lambda: 1.0)  # type: ignore[arg-type]
+    assert (len(calls), times.slept_s) == (1, [])
+
+
 def test_what_does_not_pass_is_not_tried_again() -> None:
     times = Times()
     calls, call = fails(1, passing=False)

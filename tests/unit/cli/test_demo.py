@@ -96,14 +96,24 @@ def test_without_servers_it_names_them_and_the_remedy(zeus: Zeus) -> None:
     assert "run 'airflow standalone' in another terminal" in done.err
 
 
-def test_an_api_server_that_answers_by_an_error_runs(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+class Answers(BaseHTTPRequestHandler):
+    """A server that answers each request, and says nothing."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+
+# the base class supports no method, and answers by an error
+@pytest.mark.parametrize("server", [Answers, BaseHTTPRequestHandler])
+def test_an_api_server_that_answers_runs_whatever_it_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch, server: type[BaseHTTPRequestHandler]
 ) -> None:
     def is_missing() -> bool:
         return any("api-server" in part for part in demo.not_running())
 
     assert is_missing()
-    with serving(BaseHTTPRequestHandler) as port:  # it supports no method
+    with serving(server) as port:
         monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://127.0.0.1:{port}")
         assert not is_missing()
 

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ import pytest
 from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.trial import Observation, State
 from airflow_provider_zeus.model.trial_fields import flat
-from airflow_provider_zeus.reports.export_rows import COLUMNS
+from airflow_provider_zeus.reports.export_rows import COLUMNS, cost_of
 from airflow_provider_zeus.store.sql.store import Store
 from airflow_provider_zeus.store.variables.store import VariableStore
 from tests.unit.cli.conftest import Zeus, recur
 from tests.unit.store.sql.sqlite_kit import execute
-from tests.unit.store.store_kit import JOB, DictPort, report, request
+from tests.unit.store.store_kit import JOB, DictPort, report, request, run, seen
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 
@@ -124,6 +125,12 @@ def test_a_missing_figure_is_an_empty_cell_and_null_with_its_reason(
     (data,) = trials_in(zeus("export", "d.train", "--format", "json").out)
     assert (data["energy_j"], data["reasons"]) == (None, {"energy_j": "no source"})
     assert data["spec"] == json.loads(json.dumps(JOB.to_dict()))
+
+
+def test_the_cost_of_a_job_that_cannot_be_read_is_not_known(store: Store) -> None:
+    known = run(store, 1).trial
+    assert cost_of(replace(known, observation=seen()))[1] == "J"
+    assert cost_of(replace(known, observation=seen(), spec={"eta": 7})) == (None, None)
 
 
 def test_money_without_a_currency_is_no_figure(

@@ -294,6 +294,7 @@ HOSTILE: dict[str, tuple[Callable[[Lines], None], str]] = {
         lambda lines: lines[2]["profile"]["samples"][0].update(time_s=-1),
         "line 3, samples",
     ),
+    "a profile of no samples": (of_profile(samples=[5]), "line 3, samples"),
     "a profile of another job": (of_profile(job_id="x"), "its job has no line before it"),
     "a job of too many bytes": (of_head(job_id=334 * "語"), "longer than 1000 bytes of UTF-8"),
     "a job without a name": (of_head(job_id=""), "no name of a job"),

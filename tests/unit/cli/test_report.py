@@ -221,6 +221,13 @@ def test_owners_and_tags_have_totals_by_kind_from_one_maker() -> None:
     )
 
 
+@pytest.mark.parametrize("by", ["owner", "tag"])
+def test_a_control_character_in_an_owner_or_a_tag_is_shown_by_its_number(by: str) -> None:
+    about = {"d": DagAbout(["a\x1b[31m"], ["a\x1b[31m"])}
+    (row,) = by_owner_or_tag(MONTH, by, [of("a")], about, PRICES).rows
+    assert row[by] == "a\\x1b[31m"
+
+
 def test_the_month_of_a_real_log_in_each_form(
     zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

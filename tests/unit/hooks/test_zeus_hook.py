@@ -6,17 +6,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_zeus.hooks.zeus import ZeusHook
+from airflow_provider_zeus import airflow_compat
+from airflow_provider_zeus.hooks.zeus import ZeusHook, about_dags, month_saved
 from airflow_provider_zeus.store.sql.schema import HEAD
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.plugin.conftest import token_of  # noqa: F401
-from tests.unit.store.store_kit import request
+from tests.unit.store.store_kit import JOB, request, run
 
 Press = Callable[..., tuple[bool, str]]
 
@@ -147,3 +149,24 @@ def test_the_form_imports_no_hook() -> None:
         " {'airflow_provider_zeus.hooks.zeus', 'airflow_provider_zeus.store'}, ours\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_a_month_is_compared_with_the_default_of_the_newest_run(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", create=True)
+    run(store, 1)
+    store.ask(request(2, job=replace(JOB, default_batch_size=64)))
+    newest = store.trials("d.train")[-1]
+    saved = month_saved(store, "d", "d.train", 0.0, newest.opened_at + 1.0)
+    assert isinstance(saved, str)
+    assert "default batch size 64" in saved
+
+
+def test_where_airflows_database_cannot_be_read_no_dag_has_an_owner(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused() -> None:
+        raise RuntimeError("a task may not read it")
+
+    monkeypatch.setattr(airflow_compat, "create_session", refused)
+    assert about_dags(["d"]) == {}
+    assert "cannot be read" in caplog.text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import BATCH_SIZE, State
+from airflow_provider_zeus.training.attempt_steps import AttemptSteps
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import SIZES, imported, refused
 from tests.unit.training.conftest import Kit, RealClock, explore, incumbent
@@ -172,11 +173,27 @@ def test_a_metric_that_is_logged_in_training_needs_no_validation(
     assert "not every epoch" not in caplog.text
 
 
+def test_a_least_number_of_steps_within_the_first_epoch_is_no_obstacle(
+    pl: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
+    kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, min_steps=3))
+    assert kit.last().epochs == 3
+
+
 @pytest.mark.parametrize("limit", ["limit_train_batches", "overfit_batches"])
 def test_an_epoch_may_be_a_part_of_the_data(
-    pl: ModuleType, kit: Kit, tmp_path: Path, limit: str
+    pl: ModuleType, kit: Kit, tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    passes: list[float | None] = []
+    start_pass = AttemptSteps.start_pass
+
+    def started(steps: AttemptSteps, samples: float | None) -> Callable[[int], None]:
+        passes.append(samples)
+        return start_pass(steps, samples)
+
+    monkeypatch.setattr(AttemptSteps, "start_pass", started)
     kit.run(incumbent(16), **SIZES).train(pl.Training(tmp_path, **{limit: 3}))
+    assert passes == [3 * 16] * 3, "known from the first step on"
     assert (kit.last().epochs, kit.last().samples_per_epoch) == (3, 3 * 16)
 
 

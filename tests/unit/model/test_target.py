@@ -100,7 +100,15 @@ def test_a_report_without_the_metric_names_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, "good", [0.95, 0.9], torch.tensor([0.95, 0.9]), np.array([0.95, 0.9])]
+    "value",
+    [
+        None,
+        "good",
+        [0.95, 0.9],
+        torch.tensor([0.95, 0.9]),
+        np.array([0.95, 0.9]),
+        pytest.param(10**5000, id="an integer of which Python makes no text"),
+    ],
 )
 def test_what_is_not_one_number_has_nothing_to_do_with_the_training(value: Any) -> None:
     with pytest.raises(ReportError, match="not one number") as caught:
@@ -210,6 +218,7 @@ def test_a_metric_that_may_be_in_the_targets_unit_is_taken(text: str, metric: fl
         ("growth >= 5 %", 0.3),
         ("val_f1 >= 88", 0.9),
         ("error_rate <= 5 %", 0.9),
+        ("error_rate <= 0.05", 7.0),
     ],
 )
 def test_a_metric_that_may_be_in_another_unit_is_doubted(text: str, metric: float) -> None:
@@ -226,6 +235,7 @@ def test_a_metric_that_may_be_in_another_unit_is_doubted(text: str, metric: floa
         ("psnr >= 0.5", 22.0),
         ("score >= 1", 12.0),
         ("reward >= 20", 0.4),
+        ("heart_rate >= 0.9", 70.0),
     ],
 )
 def test_a_metric_that_is_no_share_by_name_may_be_any_number(text: str, metric: float) -> None:

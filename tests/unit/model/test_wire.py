@@ -46,6 +46,12 @@ def test_a_count_of_devices_has_six_digits_at_most() -> None:
     ]
 
 
+def test_a_count_that_no_column_of_a_database_holds_is_not_read() -> None:
+    assert decode(TrialKey, {"ti_id": "t", "attempt": 2**31 - 1}).attempt == 2**31 - 1
+    with pytest.raises(ValueError, match="attempt"):
+        decode(TrialKey, {"ti_id": "t", "attempt": 2**31})
+
+
 @pytest.mark.parametrize("field", ["metric", "energy_j"])
 def test_a_number_that_is_not_finite_is_refused_by_name(field: str) -> None:
     for value in (float("inf"), float("nan")):

@@ -80,7 +80,10 @@ def test_a_task_under_a_second_leaves_no_row(
 
 
 def test_a_store_that_fails_for_a_heartbeat_gets_all_of_it_later(
-    row: OutsideRow, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    row: OutsideRow,
+    store: SqlStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def away() -> SqlStore:
         raise StoreError("away")
@@ -91,6 +94,7 @@ def test_a_store_that_fails_for_a_heartbeat_gets_all_of_it_later(
     )
     broken.until_s = time.monotonic() + 60.0
     broken(line("beat", 60.0))
+    assert "could not write a heartbeat (away). It is tried again." in caplog.text
     broken(line("end", 61.0, state=State.DONE))
     (file,) = kept_files(row._state_dir)
     # the next measured task of this host stores it

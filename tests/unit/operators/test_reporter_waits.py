@@ -29,7 +29,7 @@ from airflow_provider_zeus.operators.result_reporter import (
     ResultReporter,
     stops_the_task,
 )
-from airflow_provider_zeus.operators.result_writer import QueuedLine
+from airflow_provider_zeus.operators.result_writer import QueuedLine, StoreThread
 from airflow_provider_zeus.store import pending
 from airflow_provider_zeus.store.pending import drain
 from airflow_provider_zeus.store.sql.store import SqlStore, Store
@@ -515,3 +515,19 @@ def test_a_run_whose_answer_was_lost_leaves_one_open_trial(store: SqlStore, tmp_
     assert [t.state for t in store.trials(JOB_ID)[1:]] == [State.ABANDONED, State.RUNNING]
     assert store.trials(JOB_ID)[-1].planned == alone.planned
     store.tell(store.trials(JOB_ID)[-1].key, State.FAILED, Report(observation=Observation()))
+
+
+def test_a_line_leaves_the_queue_while_no_other_thread_puts_one_there() -> None:
+    free: list[bool] = []
+
+    class Watched(list[QueuedLine]):
+        def pop(self, *at: Any) -> QueuedLine:
+            free.append(store_thread._lock.acquire(blocking=False))
+            return super().pop(*at)
+
+    taken: list[ResultLine] = []
+    store_thread = StoreThread(taken.append)
+    store_thread._queue = Watched()
+    line = ResultLine(kind="final", start_id="s")
+    assert store_thread.put(line).done.wait(60.0)
+    assert (free, taken) == ([False], [line])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import JobSpecError, SignalError, StoreError
+from airflow_provider_zeus.model.deadline import InTime
 from airflow_provider_zeus.model.trial import State, Trial, TrialKey
 from airflow_provider_zeus.operators import schedule, start_trigger
 from airflow_provider_zeus.operators.schedule import PlannedWait, durations
@@ -216,6 +217,17 @@ def test_how_long_a_run_takes_counts_all_of_its_attempts() -> None:
     assert durations([*log, ran(5, "b", None, State.RUNNING, try_number=2)]) == (80.0, 110.0)
     pruned = [replace(trial, decision=replace(trial.decision, attempts=())) for trial in log]
     assert durations(pruned) == (80.0, 110.0)
+
+
+@pytest.mark.parametrize(("time_95_s", "most_s"), [(200.0, 200.0), (60.0, 100.0)])
+def test_a_run_takes_as_long_as_the_longest_known_or_believed(
+    time_95_s: float, most_s: float
+) -> None:
+    newest = ran(2, "b", 50.0)
+    in_time = InTime(finish_by_s=NOW_S, time_95_s=time_95_s)
+    believed = replace(newest.planned, in_time=in_time)
+    newest = replace(newest, decision=replace(newest.decision, attempts=(believed,)))
+    assert durations([ran(1, "a", 100.0), newest]) == (75.0, most_s)
 
 
 def test_two_dags_that_share_a_job_and_a_schedule_are_two_runs() -> None:

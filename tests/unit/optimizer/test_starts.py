@@ -255,11 +255,12 @@ def test_a_cold_run_is_due_when_the_savings_pay_for_five() -> None:
         runs.append(StartRun(n, 32, 1.0, True, None, "s", W, W, True, 1))
         due = cold_is_due(job, runs, held, 10.0, {32: 1.0})
         assert (due is not None) == ((n - 1) * 9.0 >= 50.0)
-    tries = [
-        *runs[:2],
-        *(StartRun(n, 32, 9.0, False, None, "s", S, S, True, 1) for n in range(3, 12)),
-    ]
-    assert cold_is_due(job, tries, held, 10.0, {32: 1.0}) is None
+    for epochs in (1.0, 9.0):  # given up early or late, they save nothing
+        tries = [
+            *runs[:2],
+            *(StartRun(n, 32, epochs, False, None, "s", S, S, True, 1) for n in range(3, 12)),
+        ]
+        assert cold_is_due(job, tries, held, 10.0, {32: 1.0}) is None
     long = replace(held, from_generations=50)
     assert "50 generations" in (cold_is_due(job, [], long, 10.0, {32: 1.0}) or "")
 

@@ -91,6 +91,14 @@ def test_a_run_begins_with_its_tasks_in_the_order_of_the_graph(
     assert answer(viewer, "dags/d/runs/run1/costs", job_id="d.a_last")["tasks"] is None
 
 
+def test_a_graph_that_cannot_be_read_gives_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*_: object, **__: object) -> None:
+        raise ValueError("no DAG")
+
+    monkeypatch.setattr(reading.SerializedDagModel, "get_dag", damaged)
+    assert reading.task_order("d") == {}
+
+
 def test_the_page_of_all_jobs_has_a_row_for_a_dag_and_its_tasks_when_asked(
     viewer: Any, store: Store
 ) -> None:

@@ -63,13 +63,14 @@ def test_a_counter_that_goes_back_is_unknown_for_good_and_time_goes_on(
     for _ in range(20):
         gpu.on_step(256)
     span = Span(edge(gpu))
-    StateFile(str(tmp_path / "simulated-v100-shufflenet.gpu")).slots[COUNTER_MJ] = 0.0
+    slots = StateFile(str(tmp_path / "simulated-v100-shufflenet.gpu")).slots
+    slots[COUNTER_MJ] -= 2000.0
     span.advance(edge(gpu))
     for _ in range(20):
         gpu.on_step(256)
     span.close(edge(gpu))
     assert (span.energy_j, span.power_w) == (None, None)
-    assert "went back" in span.reason
+    assert "went back by 2 J:" in span.reason
     assert span.time_s == pytest.approx(20 * gpu.load.step(gpu.chip, 256, 250.0)[0])
 
 

@@ -38,6 +38,18 @@ def test_without_a_counter_power_is_polled_from_the_first_question_on(
     device.close()
 
 
+def test_power_is_read_and_added_while_no_other_thread_does() -> None:
+    free: list[bool] = []
+
+    def power_mw() -> NvmlAnswer:
+        free.append(energy._lock.acquire(blocking=False))
+        return NvmlAnswer(200_000, 0, "")
+
+    energy = PolledEnergy(power_mw, every_s=60.0)
+    energy.read_j()
+    assert free == [False]
+
+
 def pollers() -> set[threading.Thread]:
     return {t for t in threading.enumerate() if t.name == "zeus-power"}
 

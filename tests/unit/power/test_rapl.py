@@ -215,6 +215,18 @@ def test_a_host_without_counters_says_so(host: Host, tmp_path: Path, content: st
         RaplDevice(folder=folder)
 
 
+def test_counters_are_read_while_no_other_thread_does(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free: list[bool] = []
+    device = host.device()
+    monkeypatch.setattr(
+        device, "_advance", lambda: free.append(device._lock.acquire(blocking=False))
+    )
+    device.energy_j()
+    assert free == [False]
+
+
 def test_a_counter_that_vanishes_in_the_middle_is_unknown_with_the_reason(host: Host) -> None:
     device = host.device()
     (host.path("intel-rapl:1") / "energy_uj").unlink()

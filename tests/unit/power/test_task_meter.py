@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -395,3 +396,19 @@ def test_while_the_counters_are_read_no_other_thread_reads_the_sums(
     )
     meter.look()
     assert free == [False]
+
+
+def test_while_the_sums_are_read_no_other_thread_reads_the_counters() -> None:
+    free: list[bool] = []
+
+    class Watched(TaskMeter):
+        @property
+        def _used(self) -> Any:
+            free.append(self._lock.acquire(blocking=False))
+            return super()._used
+
+    meter = Watched([], NoneDevice(), print)
+    meter.observation()
+    meter.point()
+    assert len(free) > 1
+    assert not any(free)

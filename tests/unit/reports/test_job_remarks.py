@@ -99,6 +99,15 @@ def test_a_new_target_is_a_note_of_the_run_that_has_it_first() -> None:
     assert found(A, A, ("d/train", {"target": "accuracy >= 0.80"})) == []
 
 
+def test_targets_in_the_notation_of_a_newer_version_differ_by_their_texts() -> None:
+    texts = ("accuracy in 0.8..0.9", "accuracy in 0.7..0.9")
+    runs = [
+        replace(run, spec={**run.spec, "target": text})
+        for run, text in zip(log(A, A), texts, strict=True)
+    ]
+    assert [(remark.kind, remark.number) for remark in remarks(runs)] == [(RemarkKind.TARGET, 2)]
+
+
 def on(*models: str | None) -> list[Trial]:
     return [trial(n, f"run{n}", device_model=model) for n, model in enumerate(models, start=1)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_zeus.model.estimate import Z
 from airflow_provider_zeus.model.trial import UNCAPPED, Observation, ProfileSample
-from airflow_provider_zeus.reports.limit_profiles import limit_saving, ratio_sd
+from airflow_provider_zeus.reports.limit_profiles import LimitProfiles, limit_saving, ratio_sd
 
 KIND = 12345
 PROFILE = [
@@ -45,10 +45,28 @@ def test_a_tick_of_the_counter_widens_the_ratio_of_short_samples() -> None:
     assert short**2 == pytest.approx(2 * (0.02 / 1.96) ** 2 + (0.1**2 + 0.05**2) / 6)
 
 
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_window_that_is_too_short_for_the_counter_re_costs_the_time_alone(short: int) -> None:
+    profile = list(PROFILE)
+    profile[short] = replace(profile[short], energy_j=0.0)
+    run = seen(time_s=110.0, energy_j=7000.0)
+    found = LimitProfiles.of(profile).recosted(KIND, run, 250.0)
+    assert found is not None
+    assert (found.time_s, found.energy_j) == (pytest.approx(100.0), None)
+
+
 def test_what_profiling_took_counts_and_a_run_at_full_power_saved_nothing_else() -> None:
     found = limit_saving([seen(250.0, excess_j=50.0)], PROFILE)
     assert found is not None
     assert (found.energy_j.low, found.energy_j.value, found.energy_j.high) == (-50.0, -50.0, -50.0)
+
+
+def test_a_run_is_compared_with_the_nearest_of_limits_that_drivers_rounded() -> None:
+    near = [replace(PROFILE[1], limit_w=w) for w in (149.6, 150.2)]
+    for profile in (near, near[::-1]):
+        found = LimitProfiles.of(profile).at(KIND, 150.0)
+        assert found is not None
+        assert found.limit_w == 150.2
 
 
 def test_runs_add_up_and_those_of_another_step_say_nothing() -> None:

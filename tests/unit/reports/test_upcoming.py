@@ -45,6 +45,18 @@ def test_it_is_the_decision_of_the_log() -> None:
     assert next_of(made).time_s.value == pytest.approx(spent.time_s, rel=0.1)
 
 
+def test_a_policy_that_draws_is_shown_as_the_next_run_will_draw() -> None:
+    made = World(replace(JOB, policy="zeus"), {})
+    chosen = set()
+    for n in range(24):
+        made.epochs = {16: 9.0 + n % 4, 32: 9.0 + n % 5, 64: 9.0 + n % 3}  # hardly any differs
+        decided = made.run().attempts
+        if n > 12:
+            chosen.add(decided[0].batch_size)
+            assert next_of(made).attempts == made.decide().attempts
+    assert len(chosen) > 1, "else nothing was drawn"
+
+
 def test_a_live_setting_is_obeyed() -> None:
     pinned = next_of(world(4), pin_batch_size=16)
     assert (pinned.batch_size, [a.phase for a in pinned.attempts]) == (16, [Phase.PINNED])
@@ -72,5 +84,13 @@ def test_the_next_run_is_decided_with_the_room_that_the_newest_one_had() -> None
     )
     made.log[-1] = replace(made.log[-1], planned=known)
     assert "until the deadline it is 10 min 00 s." in next_of(made).attempts[-1].why
+    again = replace(
+        made.log[-1],
+        number=made.number,
+        key=replace(made.log[-1].key, attempt=2),
+        opened_at=made.log[-1].opened_at + 60.0,
+    )
+    second = replace(made, log=[*made.log, again])
+    assert "it is 10 min 00 s." in next_of(second).attempts[-1].why, "its first attempt began it"
     without = replace(made, job=replace(made.job, finish_by=None))
     assert "deadline" not in next_of(without).attempts[-1].why

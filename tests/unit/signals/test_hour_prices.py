@@ -56,6 +56,42 @@ def test_a_signal_that_hangs_costs_the_other_one_nothing(
     assert f"Signal {hangs!r}: no answer in " in seen.reasons[field[hangs]]
 
 
+def test_each_signal_has_an_equal_share_of_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares_s: list[float] = []
+
+    def read_one(_: HourPrices, name: str, over: object, most_s: float) -> str:
+        shares_s.append(most_s)
+        return f"no {name}"
+
+    monkeypatch.setattr(HourPrices, "_read_one", read_one)
+    priced({}, most_s=600.0)
+    assert shares_s == pytest.approx([300.0, 600.0], rel=0.1), "the first took no time"
+
+
+def test_where_the_hours_cannot_be_priced_the_cost_is_kept(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def damaged(*_: object) -> None:
+        raise KeyError("s3cret")
+
+    monkeypatch.setattr(HourPrices, "_read", damaged)
+    seen = priced({})
+    assert (seen.energy_j, seen.price_per_kwh) == (1e6, None)
+    assert "the hours of this run could not be priced (KeyError)" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_without_energy_or_a_span_no_signal_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[object] = []
+    prices = HourPrices(began_s=NOW_S - 100, reader=lambda *signal: asked.append(signal))
+    for seen in (Observation(time_s=90.0), Observation(energy_j=1e6)):
+        assert prices.priced(seen, None, 60.0) == seen
+    assert asked == []
+    assert caplog.text == ""
+
+
 def test_an_error_of_any_kind_is_the_reason_of_its_own_figure() -> None:
     seen = priced({"price": KeyError("http://host?key=s3cret"), "carbon": always(300.0, "g/kWh")})
     assert seen.g_co2e_per_kwh == pytest.approx(300.0)

@@ -225,11 +225,12 @@ def test_quarters_of_an_hour_fill_no_hour(name: str, said: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    ("minutes", "length_s"), [("hourly", 3600.0), ("5_minutes", 300.0), ("1_year", 3600.0)]
+    ("said", "length_s"),
+    [("hourly", 3600.0), ("5_minutes", 300.0), ("1_year", 3600.0), (900, 900.0), (0, 3600.0)],
 )
-def test_one_value_is_as_long_as_its_answer_says(minutes: str, length_s: float) -> None:
+def test_one_value_is_as_long_as_its_answer_says(said: object, length_s: float) -> None:
     history = [{"carbonIntensity": 300, "datetime": "2026-01-05T00:00Z"}]
-    answer = {"zone": "DE", "history": history, "temporalGranularity": minutes}
+    answer = {"zone": "DE", "history": history, "temporalGranularity": said}
     (step,) = read(answer, preset("electricity-maps").layout).steps
     assert step.end_s - step.start_s == length_s
 
@@ -285,6 +286,7 @@ def rows(*pairs: tuple[Any, Any]) -> str:
         (rows((7391, 1)), "no step has a length"),
         (rows((0, 1), (31 * 86_400, 7391)), "none of 25 h at most"),
         (rows((0, 1), (0, 7391), (3600, 2), (3600, 3)), "several values for each time"),
+        (rows((0, "0.1"), (3600, f"{7391:09999d}")), "an entry has over"),
     ],
 )
 def test_an_answer_that_tells_nothing_is_named_without_a_word_of_it(text: str, named: str) -> None:

@@ -341,6 +341,8 @@ def test_a_file_and_a_tariff_of_a_connection(
             {"url": "file:///etc/passwd", "times": "$.t", "values": "$.v", "unit": "g/kWh"},
             "not http",
         ),
+        ({"url": "http://x", "times": "$.t", "unit": "g/kWh"}, "no signal"),
+        ({"url": "http://x", "values": "$.v", "unit": "g/kWh"}, "no signal"),
         ({"url": "http://x", "times": "$.t", "values": "$.v"}, "unit = ''"),
     ],
 )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+import pytest
+
 from airflow_provider_zeus.model.partial_sums import Report
 from airflow_provider_zeus.model.period_sum import PeriodSum
 from airflow_provider_zeus.model.trial import State
@@ -100,6 +102,17 @@ def test_every_column_is_written_and_added_to(store: Store) -> None:
             assert outside_sums.of_job(connection, job_id) == [day]
         of_month = outside_sums.of_job(connection, outside_sums.ALL_TASKS)
     assert of_month == [DaySum(**keys, **doubled)]
+
+
+@pytest.mark.parametrize("begin_s", [5, -86_400, 86_400 * 10**9])
+def test_a_sum_of_no_day_is_left_out(store: Store, begin_s: int) -> None:
+    values = {f.name: 1 for f in fields(DaySum)}
+    keys = {"dag_id": "d", "begin_s": begin_s, "energy_source": "rapl", "price_currency": "EUR"}
+    figures_of_day: dict[str, Any] = {**values, **keys}
+    day = DaySum(**figures_of_day)
+    with store._transaction(None, write=True) as connection:
+        assert outside_sums.take_in(connection, "d.train", [day]) == set()
+        assert outside_sums.of_job(connection, "d.train") == []
 
 
 def test_a_month_counts_in_the_period_in_which_it_begins(store: Store) -> None:

@@ -4,6 +4,7 @@ every figure and every decision to come stays.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.model.job import ZeusJob
@@ -23,6 +25,7 @@ from airflow_provider_zeus.reports.savings import saving
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql import checkpoints as belief
 from airflow_provider_zeus.store.sql import prune as sql_prune
+from airflow_provider_zeus.store.sql import schema
 from airflow_provider_zeus.store.sql.engine import engine_of, read_url, transaction
 from airflow_provider_zeus.store.sql.prune import Pruned
 from airflow_provider_zeus.store.sql.store import SqlStore
@@ -108,6 +111,23 @@ def test_old_trials_lose_points_and_decision_and_keep_every_figure(
         saving(as_dataset(trials, JOB), rng=random.Random(0)) for trials in (before, after)
     )
     assert (one.cost, one.energy, one.time) == (other.cost, other.energy, other.time)
+
+
+@ON_BOTH
+@pytest.mark.parametrize("damaged", ['{"attempts": [1]}', "[1, 2]"])
+def test_a_damaged_decision_is_left_for_a_person(
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned], url: str, damaged: str
+) -> None:
+    recur(store, clock, range(1, 15))
+    row = sa.update(schema.trial).where(schema.trial.c.number == 1)
+    engine = engine_of(read_url(url))
+    with engine.begin() as connection:
+        connection.execute(row.values(decision=json.loads(damaged)))
+    pruned = prune()
+    assert pruned.points > pruned.decisions > 0
+    with engine.connect() as connection:
+        kept = sa.select(schema.trial.c.decision).where(schema.trial.c.number == 1)
+        assert connection.scalar(kept) == json.loads(damaged)
 
 
 @ON_BOTH
@@ -239,6 +259,11 @@ def test_checkpoints_of_a_job_that_ran_no_more_go(
     assert prune(days=-1).checkpoints > 0
     before = store.ask(request(18, job=JOB)).trial.decision
     assert before.attempts
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_what_a_database_does_by_itself_has_no_figure(store: SqlStore, url: str) -> None:
+    assert sql_prune.give_back(engine_of(read_url(url))) is None
 
 
 @ON_BOTH

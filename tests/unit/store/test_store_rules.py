@@ -171,6 +171,13 @@ def test_thinning_keeps_the_energy_the_end_and_the_order(
     assert joules(fewer) == pytest.approx(joules(points), rel=1e-6, abs=1e-6)
 
 
+def test_points_that_are_hours_apart_are_thinned_too() -> None:
+    points = curve([(3 * 3600.0, 300.0 if i < 600 else 100.0, True) for i in range(1200)])
+    fewer = thinned(points)
+    assert len(fewer) <= 500
+    assert joules(fewer) == pytest.approx(joules(points))
+
+
 def test_few_points_stay_as_they_are() -> None:
     points = curve([(1.0, 100.0, True)] * 500)
     assert thinned(points) == points

@@ -460,12 +460,37 @@ def test_a_few_steps_outside_of_the_epochs_change_little(kit: Kit) -> None:
     assert BATCH_SIZE not in kit.last().reasons
 
 
+def test_steps_of_another_package_are_compared_with_none_of_torchs(kit: Kit) -> None:
+    run = kit.run(incumbent(B), batch_sizes=[B, 128], default_batch_size=B)
+
+    def fn(run: ZeusRun) -> None:
+        for _ in run.epochs():
+            for _ in range(N // B):
+                run.step(B)
+            run.report(acc=1.0)
+
+    run.train(fn)
+    assert kit.last().epochs == 1
+    assert BATCH_SIZE not in kit.last().reasons
+
+
 @pytest.mark.parametrize(
     ("steps", "is_wrong"), [(40, False), (44, False), (36, False), (46, True), (34, True)]
 )
 def test_ten_per_cent_is_the_bound(steps: int, is_wrong: bool) -> None:
     epoch = EpochSteps(samples=N, optimizer_steps=steps)
     assert (BatchSizeCheck(B).why_not_in(epoch) is not None) == is_wrong
+
+
+@pytest.mark.parametrize(("in_epoch", "is_wrong"), [(4 * B - 1, False), (4 * B, True)])
+def test_the_size_of_counted_steps_shows_in_epochs_of_two_such_steps(
+    in_epoch: int, is_wrong: bool
+) -> None:
+    """In a shorter one the last batch, of any size, is all of it or half of its steps."""
+    check = BatchSizeCheck(B)
+    for _ in range(10):
+        check.add(2 * B)
+    assert (check.why_not_used(20 * B, 5, in_epoch) is not None) == is_wrong
 
 
 def test_batches_that_a_thread_loads_in_advance_are_of_the_size_of_the_steps() -> None:

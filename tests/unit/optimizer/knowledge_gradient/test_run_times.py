@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.trial import Decision, Phase, ProfileSample
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.knowledge_gradient.run_times import RunTimes
+from airflow_provider_zeus.optimizer.situation import Situation
 from tests.unit.optimizer.world import SAMPLES, World, job_of
 
 NOW_S = 1e9
@@ -74,6 +76,22 @@ def test_with_time_enough_the_deadline_changes_no_batch_size() -> None:
     assert one is not None
     assert one.finish_by_s == NOW_S + 1e6
     assert not one.hurry
+
+
+@pytest.mark.parametrize(("slowdown", "share"), [(9.0, 0.64), (1.3, 0.72), (1.0, 1.0)])
+def test_an_epoch_costs_what_it_does_at_the_best_limit_for_which_there_is_time(
+    slowdown: float, share: float
+) -> None:
+    made = world()
+    times = RunTimes.of(made.belief, made.device, PROFILES, 0.0)
+    assert times is not None
+    times = times._replace(room_s=slowdown * times.most_s[32])
+    situation = Situation(
+        made.job, made.belief, seed=1, device=made.device, profiles=PROFILES, times=times
+    )
+    assert DecisionContext.of(situation).epoch_costs[32] == pytest.approx(
+        share * made.epoch_cost(32) * 60.0 / 200.0
+    )
 
 
 def test_the_cheapest_that_ends_in_time_with_95_percent_runs() -> None:

@@ -17,7 +17,7 @@ from airflow_provider_zeus.plugin.answer_parts import RunRow
 from airflow_provider_zeus.plugin.charts import dag_charts
 from airflow_provider_zeus.plugin.charts.chart_parts import number, size_colour
 from airflow_provider_zeus.plugin.charts.dag_charts import ComparisonCurve
-from airflow_provider_zeus.plugin.charts.run_axis import HistoryBreak
+from airflow_provider_zeus.plugin.charts.run_axis import HistoryBreak, row_key
 from airflow_provider_zeus.plugin.views import costs
 from tests.unit.plugin.kit import JOB, trial
 
@@ -169,6 +169,19 @@ def test_what_does_not_compare_is_left_out_and_said() -> None:
     left_out = dag_charts.left_out(log, dag_charts.charted(log))
     assert "1 run still running" in left_out
     assert "2 runs whose cost" in left_out
+
+
+def test_the_table_has_a_dash_for_a_run_whose_alternative_is_not_known() -> None:
+    log = rows(*(trial(n, run) for n, run in enumerate(("a", "b", "c"), start=1)))
+    newest, middle, _ = (row_key(row) for row in log)
+    values = {newest: Estimate(3600.0, 1800.0, 7200.0), middle: Estimate.missing("no profile")}
+    alternative = ComparisonCurve("at full power", values)
+    found = dag_charts.cost_chart(log, HALF, [alternative])
+    assert found.table is not None
+    column = found.table.columns.index("at full power")
+    known, *others = (row[column] for row in found.table.rows)
+    assert " to " in known
+    assert others == ["–", "–"]
 
 
 def test_sources_have_lines_of_their_own() -> None:

@@ -166,3 +166,6 @@ def test_what_waiting_saved_and_what_it_would_have_cost_at_once() -> None:
     at_once = none.at_once(seen)
     assert then.price_per_kwh == pytest.approx(0.15)
     assert at_once.price_per_kwh == pytest.approx((2 * 0.4 + 2 * 0.2) / 4)
+    carbon = [replace(one, g_co2e_per_kwh=100.0, g_co2e_at_once=90.0) for one in seen]
+    assert none.at_the_time(carbon).g_co2e_per_kwh == pytest.approx(100.0)
+    assert none.at_once(carbon).g_co2e_per_kwh == pytest.approx(90.0)

@@ -4,6 +4,7 @@ and the way back.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sqlite3
@@ -183,6 +184,19 @@ def test_a_backup_that_cannot_be_made_leaves_the_older_one(
     assert file.read_bytes() == before
     assert trials_in(file) == 1
     assert [*tmp_path.glob("*.new*")] == []
+
+
+def test_a_file_in_the_place_of_the_new_one_is_left_alone(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
+    """Of another process, maybe in another container, where process ids are the same."""
+    file = tmp_path / "backup.db"
+    others = tmp_path / f"backup.db.{os.getpid()}.new"
+    others.write_text("half a backup")
+    with pytest.raises(StoreError, match="cannot be made"):
+        backup(path, file)
+    assert others.read_text() == "half a backup"
+    assert not file.exists()
 
 
 def test_a_folder_that_is_missing_is_named(store: SqlStore, path: Path, tmp_path: Path) -> None:

@@ -224,3 +224,23 @@ def test_a_question_is_answered_though_a_stopped_process_holds_the_turn(
     assert SqlStore(sqlite_url, create=True).ask(request(1)).trial.number == 1
     assert waited_s
     assert sum(waited_s) + 5.0 < 20.0
+
+
+def test_a_turn_that_no_thread_can_wait_for_leaves_no_file_open(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the exit of a process, for example."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def opened() -> int:
+        links = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+        lock = file.with_name("zeus.db.turn")
+        return sum(link.exists() and link.samefile(lock) for link in links)
+
+    with turn(file, LONG_S):
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        with turn(file, LONG_S):
+            assert opened() == 2
+        assert opened() == 1

@@ -16,6 +16,7 @@ from airflow_provider_zeus.model.partial_sums import since_mark, summed
 from airflow_provider_zeus.model.trial import ProfileSample
 from airflow_provider_zeus.training.profiling.search import (
     MOST,
+    LimitMeasurement,
     NextLimit,
     Search,
     by_limit,
@@ -247,3 +248,19 @@ def test_samples_before_a_mark_hold_no_more() -> None:
         ),
         other,
     )
+
+
+def test_pieces_of_other_lengths_at_one_rate_do_not_scatter() -> None:
+    measured = LimitMeasurement()
+    for n in (100, 300, 500):
+        measured.add(
+            ProfileSample(
+                batch_size=32,
+                limit_w=150.0,
+                samples=n,
+                energy_j=2.0 * n,
+                time_s=0.01 * n,
+                steps=n // 10,
+            )
+        )
+    assert measured.squares(ticks=True) == pytest.approx((0.0, 0.0), abs=1e-9)

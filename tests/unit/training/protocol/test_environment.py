@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import resource
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -351,6 +352,17 @@ class TestTwoPlaces:
         close.join(60.0)
         assert [line.kind for line in taken] == ["end"]
         assert "anywhere" not in caplog.text
+
+    def test_a_line_is_sent_while_no_other_thread_sends_one(self) -> None:
+        free: list[bool] = []
+
+        def sink(_: ResultLine) -> None:
+            with ThreadPoolExecutor(1) as other:
+                free.append(other.submit(sender._lock.acquire, blocking=False).result())
+
+        sender = ResultSender(sink)
+        sender.put(ResultLine(kind="final", start_id="a"))
+        assert free == [False]
 
     def test_where_neither_takes_it_the_cost_is_logged(
         self, process: Process, tmp_path: Path, full: list[bool], caplog: pytest.LogCaptureFixture

@@ -230,6 +230,18 @@ def test_a_result_holds_every_line_and_a_last_one_that_was_cut_off_is_left_out(
         assert [x.attempt for x in lines_of(path)] == list(range(whole[:-cut].count(b"\n")))
 
 
+def test_a_line_that_is_no_result_is_named_by_its_number_and_none_of_its_text(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "result.jsonl"
+    ResultWriter(path)(ResultLine(kind="final", start_id="a"))
+    with path.open("a") as file:
+        file.write("s3cret\n")
+    with pytest.raises(ValueError, match="line 2 is no result line of version 1") as error:
+        lines_of(path)
+    assert "s3cret" not in str(error.value)
+
+
 def test_a_second_start_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "result"
     ResultWriter(path)(line(1))
