@@ -170,3 +170,10 @@ def test_where_airflows_database_cannot_be_read_no_dag_has_an_owner(
     monkeypatch.setattr(airflow_compat, "create_session", refused)
     assert about_dags(["d"]) == {}
     assert "cannot be read" in caplog.text
+
+
+def test_a_job_of_which_no_run_can_be_read_has_a_reason_in_place_of_a_saving(
+    tmp_path: Path,
+) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", create=True)
+    assert month_saved(store, "d", "d.train", 0.0, 1.0) == "no run of it can be read here"

@@ -517,12 +517,21 @@ def test_a_run_whose_answer_was_lost_leaves_one_open_trial(store: SqlStore, tmp_
     store.tell(store.trials(JOB_ID)[-1].key, State.FAILED, Report(observation=Observation()))
 
 
-def test_a_line_leaves_the_queue_while_no_other_thread_puts_one_there() -> None:
+def test_a_line_joins_and_leaves_the_queue_while_no_other_thread_does() -> None:
     free: list[bool] = []
 
+    def look() -> None:
+        free.append(store_thread._lock.acquire(blocking=False))
+        if free[-1]:
+            store_thread._lock.release()
+
     class Watched(list[QueuedLine]):
+        def append(self, line: QueuedLine) -> None:
+            look()
+            super().append(line)
+
         def pop(self, *at: Any) -> QueuedLine:
-            free.append(store_thread._lock.acquire(blocking=False))
+            look()
             return super().pop(*at)
 
     taken: list[ResultLine] = []
@@ -530,4 +539,4 @@ def test_a_line_leaves_the_queue_while_no_other_thread_puts_one_there() -> None:
     store_thread._queue = Watched()
     line = ResultLine(kind="final", start_id="s")
     assert store_thread.put(line).done.wait(60.0)
-    assert (free, taken) == ([False], [line])
+    assert (free, taken) == ([False, False], [line])

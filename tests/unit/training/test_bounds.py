@@ -195,6 +195,19 @@ def test_bounds_that_cannot_be_compared_stop_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("samples", "epoch_cost", "is_passed"),
+    [(1000.0, 9.0, False), (1000.0, 11.0, True), (2000.0, 19.0, False), (500.0, 6.0, True)],
+)
+def test_an_epoch_of_a_larger_slice_may_cost_more(
+    samples: float, epoch_cost: float, is_passed: bool
+) -> None:
+    planned = explore(1024, max_epoch_cost=10.0, bound_samples_per_epoch=1000.0)
+    so_far = Observation(samples_per_epoch=samples)
+    why = bound_passed(planned, WEIGHTS, so_far, epoch_cost=epoch_cost, at_end_of_epoch=False)
+    assert (why is not None) == is_passed
+
+
 def test_steps_alone_cannot_tell_a_part_of_the_first_epoch(kit: Kit) -> None:
     def train(run: ZeusRun) -> int:
         for _ in run.epochs():

@@ -199,6 +199,16 @@ def test_a_plan_of_another_version_is_refused_with_the_remedy(
         Plan.from_json(text)
 
 
+@pytest.mark.parametrize("change", [{"heartbeat_s": 0.0}, {"heartbeat_s": -1.0}, {"size": 0}])
+def test_a_plan_of_which_nothing_can_be_trained_is_refused(
+    kit: Kit, change: dict[str, float]
+) -> None:
+    fields = json.loads(kit.plan(explore(32), incumbent(64)).to_json())
+    fields["attempts"][0]["batch_size"] = change.pop("size", 32)
+    with pytest.raises(JobSpecError, match="a heartbeat or a batch size below 1"):
+        Plan.from_json(json.dumps(fields | change))
+
+
 def test_a_plan_that_holds_a_template_is_refused(kit: Kit) -> None:
     plan = kit.plan()
     unrendered = replace(plan, spec={**plan.spec, "max_epochs": "{{ x }}"})
