@@ -7,6 +7,7 @@ import pytest
 from airflow_provider_zeus.units import (
     at_least,
     costs_as,
+    devices,
     energy_text,
     money_text,
     share_text,
@@ -129,3 +130,11 @@ def test_less_than_any_unit_tells_is_0_and_not_a_point() -> None:
 
 def test_a_time_below_0_has_the_units_of_one_above() -> None:
     assert [time_text(-s) for s in (3600.0, 90.0, 5.0)] == ["-1 h 00 min", "-1 min 30 s", "-5 s"]
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "text"),
+    [("V100", 1, "V100"), ("V100", None, "V100"), ("V100", 2, "2 × V100"), ("", 2, "")],
+)
+def test_several_devices_are_counted(model: str, count: int | None, text: str) -> None:
+    assert devices(model, count) == text
