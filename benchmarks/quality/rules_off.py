@@ -41,7 +41,7 @@ class Constant(NamedTuple):
 
     module: str  # below optimizer
     name: str
-    off: float
+    off: float | tuple[float, ...]
 
     def switched_off(self) -> AbstractContextManager[None]:
         """The policy without it."""
@@ -102,6 +102,7 @@ CONSTANTS = (
     Constant("knowledge_gradient.decision_context", "MOST_LOST", 1e9),
     Constant("knowledge_gradient.decision_context", "LOST_SHARE", 0.0),
     Constant("knowledge_gradient.slice_filter", "HAZARD", 1e-30),
+    Constant("knowledge_gradient.slice_filter", "SLICE_SDS", (0.0, 0.0, 0.0, 0.0)),
 )
 
 

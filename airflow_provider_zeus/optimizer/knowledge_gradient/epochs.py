@@ -169,7 +169,7 @@ class EpochsModel:
         self._wander = WANDER_SD**2
         if self._of_start:
             self._wander = START_WALK_SD**2
-            first = first._replace(noise=first.noise * START_NOISE, shared=0.0 * first.shared)
+            first = first._replace(noise=first.noise * START_NOISE, shared=np.zeros_like(first.shared))
         start = Folded(0, first, Account())
         end = max(len(slices) - 1, 0)  # a further run may join the newest slice
         self._slices = slices
