@@ -23,9 +23,6 @@ _COLOURS = """(chart) => {
   for (const pixel of data) if (pixel >>> 24 === 255) counts.set(pixel, (counts.get(pixel) ?? 0) + 1);
   return [...counts.values()].filter((count) => count >= 20).length;
 }"""
-UNFOLD = """(content) => {
-  for (const part of content.querySelectorAll(":scope > details.part")) part.open = true;
-}"""
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -36,7 +33,11 @@ def run_tab(run_id: str, dag_id: str = ZEUS_DAG) -> str:
 def unfolded(tab: Any) -> Any:
     """The tab of a DAG with all its questions open."""
     tab.locator("#content > details.part").last.wait_for()
-    tab.locator("#content").evaluate(UNFOLD)
+    every = (
+        "content => content.querySelectorAll(':scope > details.part').forEach((part) => { part.open"
+        " = true; })"
+    )
+    tab.locator("#content").evaluate(every)
     return tab
 
 

@@ -20,7 +20,6 @@ from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.open import embedded_path
 from tests.integration.jobs import job, log_of, loop
 from tests.ui.browser import FLAGS, find_browser
-from tests.ui.look import UNFOLD
 from tests.ui.site import PASSWORD, VIEWER, api_server, run_dag
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -118,10 +117,9 @@ def take(url: str, run_id: str) -> None:
         ):
             page.set_viewport_size({"width": WIDTH, "height": height})
             page.goto(f"{url}/{address}")
-            content = page.frame_locator("iframe[title^='Zeus']").locator("#content")
-            content.wait_for()
-            content.evaluate(UNFOLD)
-            content.locator("canvas").first.wait_for()
+            page.frame_locator("iframe[title^='Zeus']").locator(
+                "canvas, .saved .amount"
+            ).first.wait_for()
             page.wait_for_timeout(2000)
             page.screenshot(path=IMAGES / f"{name}.png")
         browser.close()
