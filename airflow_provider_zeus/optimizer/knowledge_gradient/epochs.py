@@ -169,7 +169,8 @@ class EpochsModel:
         self._wander = WANDER_SD**2
         if self._of_start:
             self._wander = START_WALK_SD**2
-            first = first._replace(noise=first.noise * START_NOISE, shared=np.zeros_like(first.shared))
+            noise = first.noise * START_NOISE
+            first = first._replace(noise=noise, shared=np.zeros_like(noise))
         start = Folded(0, first, Account())
         end = max(len(slices) - 1, 0)  # a further run may join the newest slice
         self._slices = slices
