@@ -182,17 +182,19 @@ def _audit(
     belief = context.belief
     default = context.job.default_batch_size
     since = sum(number > belief.audits[1] for number, _ in belief.started)
-    converged = default in context.converged
+    if since < AUDIT_GAP:
+        return None
+    has_converged = default in context.converged
     # one miss may be that of a slice
     may_converge = default in context.feasible and belief.missed_lately(default) <= 1
-    if not (converged or may_converge) or since < AUDIT_GAP:
+    if not (has_converged or may_converge):
         return None
     if context.times is not None and context.times.slowdown(default) < 1:
         return None
     cost = np.exp(predictions.log_cost)
     own = context.all_sizes.index(default)
     expected = cost[own]
-    if not converged:
+    if not has_converged:
         # whether it reaches its target is not known: it may take all its epochs
         expected = belief.max_epochs * math.exp(predictions.log_epoch_cost[own])
     excess = float(expected - cost[incumbent])

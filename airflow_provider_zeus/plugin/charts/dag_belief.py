@@ -109,11 +109,12 @@ def _option(beliefs: BeliefTable, axis: CostAxis, costs: Sequence[float]) -> Opt
             believed.append(_believed_dot(i, row, row.believed.cost.value, axis))
         whiskers += _whisker(i, row.believed.cost, axis.size)
         observed += _observed_dots(i, row, axis)
-    y_axis: Option = {"name": axis.name, "nameTextStyle": NAME_ABOVE, "type": "value", "min": 0}
+    scale: Option = {"type": "value", "min": 0}
     # On a linear axis the cheap sizes would all lie on the ground.
     is_wide = max(costs) > 20 * min(costs)
     if is_wide:
-        y_axis = {"name": axis.name, "nameTextStyle": NAME_ABOVE, "type": "log"}
+        scale = {"type": "log"}
+    y_axis = {"name": axis.name, "nameTextStyle": NAME_ABOVE, **scale}
     beside = {"symbolOffset": [16, 0]}  # of what is observed: it does not cover the belief
     ends = {"silent": True, "symbol": "rect", "symbolSize": [14, 2]}
     return base(
