@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_zeus.model.cost import Weights, hurried
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import ProfileSample, Trial
+from airflow_provider_zeus.model.trial import Phase, ProfileSample, Trial
 from airflow_provider_zeus.reports.dataset import Dataset
 from airflow_provider_zeus.reports.limit_profiles import LimitProfiles
 from airflow_provider_zeus.reports.next_run import NextDecision, settled
@@ -29,6 +29,7 @@ class EtaChoice:
     batch_size: int
     limit_w: float | None
     start: str | None
+    pinned: bool = False  # a live setting chose the size, whatever it costs
 
 
 def choice_at(
@@ -63,7 +64,13 @@ def choice_at(
     limit_w = profiled.best_w(attempt.batch_size, hurried(weights, attempt))
     if limit_w is None:
         limit_w = log.newest_limit_w(attempt.batch_size)
-    return EtaChoice(eta=eta, batch_size=attempt.batch_size, limit_w=limit_w, start=attempt.start)
+    return EtaChoice(
+        eta=eta,
+        batch_size=attempt.batch_size,
+        limit_w=limit_w,
+        start=attempt.start,
+        pinned=attempt.phase is Phase.PINNED,
+    )
 
 
 def _at_limits(

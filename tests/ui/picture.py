@@ -22,7 +22,9 @@ from tests.integration.jobs import job, log_of, loop
 from tests.ui.browser import FLAGS, find_browser
 from tests.ui.site import PASSWORD, VIEWER, api_server, run_dag
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+CHARTS = ROOT / "airflow_provider_zeus" / "plugin" / "static" / "echarts.common.min.js"
 DAG_ID = "churn_model_weekly"
 WEEKS = 30
 NOW = datetime.now(UTC)
@@ -126,8 +128,12 @@ def take(url: str, run_id: str) -> None:
 
 
 def main() -> None:
-    """Run the year, take the pictures."""
+    """Run the year, take the pictures. Raises SystemExit if there is no chart library."""
     from airflow.utils import db
+
+    # without it the page has no canvas to wait for
+    if not CHARTS.exists():
+        raise SystemExit(f"{CHARTS} is missing: run `python -m pip install -e .` with a network.")
 
     db.initdb()
     run_id = history()

@@ -80,7 +80,8 @@ def front_chart(
         title=title,
         option=_option(points, weights, best, names),
         text=_text(points, names) + unmarked,
-        note=_note(points, weights, best) + unmarked,
+        note=_note(points, weights, best, pinned=any(choice.pinned for choice in choices))
+        + unmarked,
         table=_table(title, points, weights, names),
     )
 
@@ -161,7 +162,13 @@ def _text(points: Sequence[OperatingPoint], names: Mapping[OperatingPoint, str])
     return text
 
 
-def _note(points: Sequence[OperatingPoint], weights: Weights, best: OperatingPoint | None) -> str:
+def _note(
+    points: Sequence[OperatingPoint],
+    weights: Weights,
+    best: OperatingPoint | None,
+    *,
+    pinned: bool,
+) -> str:
     named_by = "batch size"
     if points[0].start:
         named_by += " and start"
@@ -176,10 +183,15 @@ def _note(points: Sequence[OperatingPoint], weights: Weights, best: OperatingPoi
     cheapest = min(points, key=lambda p: weights.cost(p.eta_j, p.tta_s))
     if weights.cost(cheapest.eta_j, cheapest.tta_s) >= weights.cost(best.eta_j, best.tta_s):
         return note
+    why = (
+        "the choice goes by all runs of a size, misses included, and by the cost per sample at "
+        "each limit that the job sets"
+    )
+    if pinned and cheapest.batch_size != best.batch_size:
+        why = f"batch size {best.batch_size} is pinned"
     return (
         f"{note} Batch size {_name(cheapest)}, {_limit(cheapest)}, looks cheaper in the mean of "
-        f"{counted(cheapest.runs, 'run')}; the choice goes by all runs of a size, misses included, "
-        "and by the cost per sample at each limit that the job sets."
+        f"{counted(cheapest.runs, 'run')}; {why}."
     )
 
 

@@ -12,7 +12,7 @@ from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.target import Target
-from airflow_provider_zeus.model.trial import ProfileSample, Trial
+from airflow_provider_zeus.model.trial import Phase, ProfileSample, Trial
 from airflow_provider_zeus.plugin.answer_parts import Source
 from airflow_provider_zeus.plugin.charts.run_axis import HistoryBreak, run_key
 from airflow_provider_zeus.plugin.text import words
@@ -105,6 +105,7 @@ class JobAnalysis:
             batch_size=settled.batch_size,
             limit_w=self.limit_w,
             start=settled.start,
+            pinned=settled.phase is Phase.PINNED,
         )
         # Today's choice is known from the decision itself, misses and deadline included.
         others = [eta for eta in ETAS if eta != today.eta]

@@ -431,6 +431,8 @@ def test_a_choice_that_is_not_the_cheapest_seen_says_why() -> None:
     assert chart.note.endswith("Dashed: what costs as much at eta 0.5 as what runs then.")
     chart = front_chart(front(*POINTS), HALF, [choice(0.5, 64, 300.0)])
     assert "Batch size 32, 200 W, looks cheaper in the mean of 1 run; the choice" in chart.note
+    chart = front_chart(front(*POINTS), HALF, [replace(choice(0.5, 64, 300.0), pinned=True)])
+    assert chart.note.endswith("in the mean of 1 run; batch size 64 is pinned.")
 
 
 def test_of_runs_at_unknown_limits_the_cheapest_at_that_eta_is_marked() -> None:
@@ -503,6 +505,7 @@ def test_what_runs_has_the_limit_that_the_job_sets_though_a_profile_shows_a_chea
 def test_nothing_is_called_what_runs_where_that_size_never_reached_the_target() -> None:
     log = [run(n, 32, 4.0) for n in (1, 2)]
     found = JobAnalysis.of(log, as_dataset(log, JOB), [], {"pin_batch_size": 64})
+    assert all(choice.pinned for choice in found.choices())
     chart = charts(log, found).front
     assert chart is not None
     assert "At eta 0, 0.25, 0.5 (today), 0.75, 1 runs batch size 64, but no run of it" in chart.text
