@@ -59,10 +59,10 @@ def report(args: Namespace) -> None:
             saved = {key: month_saved(store, *key, begin_s, end_s) for key in jobs}
             # these have no default to compare with
             saved |= {(s.dag_id, s.job_id): OUTSIDE for s in sums if s.outside}
-            table = by_job(month, sums, saved, in_force())
+            table = by_job(month, sums, saved, prices=in_force())
         else:
             about = about_dags({s.dag_id for s in sums})
-            table = by_owner_or_tag(month, args.by, sums, about, in_force())
+            table = by_owner_or_tag(month, args.by, sums, about, prices=in_force())
     _print(table, args.output)
 
 

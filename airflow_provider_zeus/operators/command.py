@@ -114,7 +114,9 @@ class ZeusCommandOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperato
         if submits_to_slurm(launch.command):
             from airflow_provider_zeus.operators.left_job import left_job
 
-            self._left = left_job(context, launch.command[0], launch.environ, self.zeus_conn_id)
+            self._left = left_job(
+                context, launch.command[0], launch.environ, conn_id=self.zeus_conn_id
+            )
         if self._left is None:
             self.wait_for_start(context)
         try:

@@ -157,7 +157,9 @@ class ReportsCost(ShowsCost):
         send_run(figures)
         if figures.ended:
             saved = figures.saving.cost if figures.saving else figures.why_not
-            log.info("Zeus: %s.", closing(figures.attempts, saved, figures.limit, in_force()))
+            log.info(
+                "Zeus: %s.", closing(figures.attempts, saved, figures.limit, prices=in_force())
+            )
         # its listener has loaded it
         openlineage = sys.modules.get("airflow.providers.openlineage.conf")
         is_told = bool(self.outlets)

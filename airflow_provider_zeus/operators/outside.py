@@ -158,9 +158,9 @@ class OutsideRow:
             None,
             self._writer.key_of(self.trial.key.attempt),
             line.ended_in,
-            self._writer.report(line),
-            self.trial.job_id,
-            line.reason,
+            report=self._writer.report(line),
+            job_id=self.trial.job_id,
+            reason=line.reason,
             trial=self.trial,
             state_dir=self._state_dir,
         )

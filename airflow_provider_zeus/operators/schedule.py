@@ -187,7 +187,7 @@ def planned_wait(
         due_s = finish_by_s(job, context)
         if due_s is not None:
             latest_s = min(latest_s, due_s - most_s - QUEUE_S)
-        start, unit = planned_start(signal, now_s, latest_s, usual_s, store)
+        start, unit = planned_start(signal, now_s, latest_s, duration_s=usual_s, keeper=store)
     except SignalError as error:
         # pages show it, and the id of a Connection is for those who may read Connections
         text = str(error) if signal in CONNECTIONS else str(error).replace(repr(signal), "...")

@@ -193,9 +193,9 @@ def _collect(training: Training) -> Kept | None:
 
     def read(signal: str, start_s: float, end_s: float) -> Series | str | None:
         try:
-            return read_signal(signal, start_s, end_s, reopen())
+            return read_signal(signal, start_s, end_s, keeper=reopen())
         except StoreError:
-            return read_signal(signal, start_s, end_s, None)
+            return read_signal(signal, start_s, end_s, keeper=None)
 
     if memory is None:
         alerts_of(training.context, first, config, reopen).after_task(decision=False)

@@ -123,7 +123,7 @@ class _Here(NamedTuple):
     def measured(self) -> dict[int, _Measured]:
         """EpochCost as the runs of each size show it."""
         shown = {
-            b: _measured(entries, self.size, self.weights, self.rest(b))
+            b: _measured(entries, self.size, self.weights, rest=self.rest(b))
             for b, entries in self.rates.items()
         }
         return without_none(shown)

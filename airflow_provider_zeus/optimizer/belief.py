@@ -262,7 +262,7 @@ class Belief:
         )
         before: EpochsModel | None = self.__dict__.pop("_before", None)
         return EpochsModel(
-            sizes, self.job.default_batch_size, self.max_epochs, self.by_slice, before
+            sizes, self.job.default_batch_size, self.max_epochs, slices=self.by_slice, before=before
         )
 
     @property

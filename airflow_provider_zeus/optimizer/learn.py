@@ -134,7 +134,9 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     elif _began(trial):
         # see starts.start_run
         of_start = state is State.FAILED and trial.planned.start not in (None, Start.COLD)
-        failure = Failure(n, b, run, not of_start and NO_STRIKE not in trial.observation.reasons)
+        failure = Failure(
+            n, b, run, of_size=not of_start and NO_STRIKE not in trial.observation.reasons
+        )
         changes["failures"] = _newest(belief.failures, failure, FAILURES_KEPT)
     if not state.kept_model:
         return

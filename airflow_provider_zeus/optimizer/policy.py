@@ -237,7 +237,10 @@ def _reliefs(situation: Situation, decision: Decision) -> tuple[PlannedAttempt, 
         if other is not None:
             reliefs[other] = Why.BEST_OTHER
     times = arms_here(
-        situation.belief, situation.device, situation.profiles, Weights(0.0, 1.0, time_alone=True)
+        situation.belief,
+        situation.device,
+        situation.profiles,
+        weights=Weights(0.0, 1.0, time_alone=True),
     )
     attempts = []
     for b, which in reliefs.items():
@@ -257,7 +260,7 @@ def _best_other(situation: Situation, without: Collection[int]) -> int | None:
     sizes = belief.reached.intersection(job.batch_sizes) - _barred(situation) - set(without)
     if not sizes:
         return None
-    arms = arms_here(belief, device, profiles, Weights.of(job, device))
+    arms = arms_here(belief, device, profiles, weights=Weights.of(job, device))
     return min(sizes, key=lambda b: (arms[b].mean if b in arms else math.inf, b))
 
 

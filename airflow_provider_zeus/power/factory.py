@@ -97,7 +97,7 @@ def open_device(
         if lock is None:
             simulated = [open_simulated(name, state_dir, number) for number in range(1, count + 1)]
         else:
-            simulated = take_simulated(name, state_dir, count, gpus_held)
+            simulated = take_simulated(name, state_dir, count, held=gpus_held)
         return simulated[0] if count * hosts == 1 else DeviceGroup(simulated, count * hosts)
     if name == "none":
         return NoneDevice(max_power_w)

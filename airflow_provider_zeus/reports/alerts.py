@@ -378,7 +378,9 @@ def _lost(
         # Eq. 2 with both prices as its weights is the bill, up to their sum
         compared = base.compare(runs, Weights(per_j / price, 1.0), "")
         saved = compared.saved.times(price).plus(by_start)
-        return _loss(runs, saved, currency, lambda lost: money_text(lost, currency), before)
+        return _loss(
+            runs, saved, currency, amount=lambda lost: money_text(lost, currency), before=before
+        )
     weights = Weights.of(log.job, log.device)
     compared = base.compare(runs, weights, weights.unit)
     whole = compared.baseline.value

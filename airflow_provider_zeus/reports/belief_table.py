@@ -84,11 +84,11 @@ def belief_table(
         belief,
         epoch_costs(belief, device, profiles, weights),
         epoch_costs_elsewhere(belief, device, weights),
-        loads(belief, device),
+        loads=loads(belief, device),
     )
     hardness = hardness or {}
     decided = decided or NextDecision.of(log, profiles=profiles)
-    statuses = _statuses(log, belief, decided.settled.batch_size, list(figures))
+    statuses = _statuses(log, belief, decided.settled.batch_size, sizes=list(figures))
     observed: dict[int, list[float]] = {b: [] for b in figures}
     typical: dict[int, list[float]] = {b: [] for b in figures}
     reached = [t for t in log.of_target().here() if t.state is State.CONVERGED]

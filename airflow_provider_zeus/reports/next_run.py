@@ -95,7 +95,7 @@ class NextDecision:
             return None
         from airflow_provider_zeus.optimizer.knowledge_gradient.start_policy import start_epochs
 
-        return start_epochs(belief, Start(attempt.start), lineage, attempt.batch_size)
+        return start_epochs(belief, Start(attempt.start), lineage, b=attempt.batch_size)
 
 
 def settled(situation: Situation) -> PlannedAttempt:
@@ -169,7 +169,7 @@ def upcoming(
         kept = incumbent_or_last(decided.attempts)
     b = kept.batch_size
     weights = Weights.of(log.job, log.device)
-    best = fixed(kept, log, base, weights, LimitProfiles.of(profiles, log.job))
+    best = fixed(kept, log, base, weights, profiled=LimitProfiles.of(profiles, log.job))
     why_not = f"batch size {b} has not run on this device, or never reached the target"
     # the baseline knows better why its own size cannot be told
     if b == base.batch_size:

@@ -244,7 +244,7 @@ class RunFigures:
             return saved
         if self.limit is not None:
             energy = self.limit.energy_j
-            return _saved_event(energy, self.limit.time_s, energy.verdict, "estimated")
+            return _saved_event(energy, self.limit.time_s, energy.verdict, source="estimated")
         if self.why_not is not None:
             return {"saved_not_known": self.why_not}
         return {}

@@ -97,7 +97,7 @@ def job_metrics(run: RunFigures) -> list[Metric]:
         belief,
         epoch_costs(belief, device, run.profiles, weights),
         epoch_costs_elsewhere(belief, device, weights),
-        loads(belief, device),
+        loads=loads(belief, device),
     )
     for b in log.job.batch_sizes[:MOST_SIZES]:
         if b in believed:

@@ -124,7 +124,7 @@ def saving(
     base = Baseline.of(log, LimitProfiles.of(profiles), rng)
     draws = base.draws(runs, weights)
     cost = base.compare(runs, weights, weights.unit, draws)
-    best = fixed(ends, log, base, weights, LimitProfiles.of(profiles, job))
+    best = fixed(ends, log, base, weights, profiled=LimitProfiles.of(profiles, job))
     per_run = _per_run(ends.batch_size, best, base, weights)
     steps = _steps(runs, base, weights, draws)
     even_run = _break_even(steps)

@@ -173,7 +173,7 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
     miss_epochs = most
     if missed:
         miss_epochs = sum(missed) / len(missed)
-    paths = sample_paths(sizes, default, most, slices, rng, DRAWS)
+    paths = sample_paths(sizes, default, most, slices, rng, draws=DRAWS)
     return SliceEpochs(
         column={run_id: i for i, run_id in enumerate(of_runs)},
         slices=slices,
@@ -200,7 +200,9 @@ def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
             # it reached the target before anything counted its epochs
             continue
         runs.append(
-            SliceRun(trial.number, trial.batch_size, epochs or 0.0, reached, most_epochs(trial))
+            SliceRun(
+                trial.number, trial.batch_size, epochs or 0.0, reached, most=most_epochs(trial)
+            )
         )
     return of_runs
 

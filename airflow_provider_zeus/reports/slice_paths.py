@@ -143,7 +143,7 @@ def sample_paths(
         cov=np.tile(LEVEL_SD**2 + shape, (len(members), 1, 1)),
         log_weight=grid.log_prior,
     )
-    states = _filtered(sizes, default, max_epochs, slices, grid, start)
+    states = _filtered(sizes, default, max_epochs, slices, grid, state=start)
     log_weight = states[-1].log_weight - states[-1].log_weight.max()
     weight = np.exp(log_weight) * (log_weight > UNLIKELY)
     counts = rng.multinomial(draws, weight / weight.sum())

@@ -92,18 +92,18 @@ def plan_start(
     all_means = [(start_s, expected.mean(start_s, start_s + duration_s)) for start_s in starts_s]
     means = {start_s: mean for start_s, mean in all_means if mean is not None}
     if not means:
-        return Start(now_s, NO_FORECAST, at_once, at_once)
+        return Start(now_s, NO_FORECAST, at_once, mean_then=at_once)
     lowest = min(means.values())
     # A later start at the same price only makes the model older.
     if lowest >= at_once:
-        return Start(now_s, NOW_IS_BEST, at_once, at_once)
+        return Start(now_s, NOW_IS_BEST, at_once, mean_then=at_once)
     # A price near 0 at once would make any saving look large: the usual price counts, too.
     scale = max(abs(at_once), fmean(abs(mean) for mean in means.values()))
     if at_once - lowest < worth * scale:
-        return Start(now_s, NOT_WORTH_IT, at_once, at_once)
+        return Start(now_s, NOT_WORTH_IT, at_once, mean_then=at_once)
     # Sums of equal steps differ in their last digits. Of equally cheap starts the first one counts.
     cheapest = [s for s, mean in means.items() if math.isclose(mean, lowest, abs_tol=1e-12)]
-    return Start(cheapest[0], WAITS, at_once, lowest)
+    return Start(cheapest[0], WAITS, at_once, mean_then=lowest)
 
 
 def candidates(expected: Series, now_s: float, latest_s: float, duration_s: float) -> list[float]:

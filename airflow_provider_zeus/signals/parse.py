@@ -175,7 +175,7 @@ def _steps(
         if end_s is None:
             end_s = start_s + length_s
         is_estimated = value is None or flag is True
-        steps.append(Step(start_s, end_s, number * unit.factor, is_estimated))
+        steps.append(Step(start_s, end_s, number * unit.factor, estimated=is_estimated))
     return steps
 
 

@@ -255,7 +255,7 @@ def kept_series(
             log.warning("Zeus: a series in the run log is %s, and is asked for again.", error)
     # The others take what is kept: one request serves all jobs.
     if is_mine:
-        return _renewed(keeper, name, ask, kept, clock() - KEPT_S)
+        return _renewed(keeper, name, ask, kept, since_s=clock() - KEPT_S)
     if kept is None:
         raise TimeoutError
     return kept

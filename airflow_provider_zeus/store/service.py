@@ -127,7 +127,7 @@ def ask(
     version = again.job_version if again else job.job_version
     earlier = _left_a_model(log, request.origin, job)
     where = device.where if device else None
-    profile = measurements.profile(log.connection, log.job_id, where, version)
+    profile = measurements.profile(log.connection, log.job_id, where, job_version=version)
     if again:
         trial = _redeliver(log, again, request.lease_s)
     else:
@@ -147,7 +147,7 @@ def ask(
             lineage=_lineage(log, request.origin, job, earlier),
             recurrence=request.origin.recurrence(request.ti_id),
         )
-        trial = log.add(_opened(log, request, situation, read_now))
+        trial = log.add(_opened(log, request, situation, settings=read_now))
     indexes = trials.map_indexes(log.connection, log.job_id, request.origin)
     return AskAnswer(
         trial=trial,
@@ -252,7 +252,7 @@ def _redeliver(log: JobLog, trial: Trial, lease_s: float) -> Trial:
 
 def abandon(log: JobLog, trial: Trial, reason: str) -> Trial:
     """Close an open trial without a result."""
-    return log.put(rules.abandon(trial, reason, log.now, log.seq + 1), trial)
+    return log.put(rules.abandon(trial, reason, log.now, seq=log.seq + 1), trial)
 
 
 def close_trial(log: JobLog, job_id: str, number: int, by: str) -> Trial:
@@ -377,7 +377,7 @@ def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> TakenIn:
             log.newest = max(log.newest, part.last_number)
             # An event that this log tells already would begin a second time.
             if part.events and trials.events_text(log.connection, log.job_id) is None:
-                trials.hold_events(log.connection, log.job_id, None, part.events)
+                trials.hold_events(log.connection, log.job_id, None, held=part.events)
             days = outside_sums.take_in(log.connection, log.job_id, part.days)
         elif isinstance(part, JobProfile):
             _take_in_profile(log, part)
@@ -397,8 +397,8 @@ def take_in(log: JobLog, parts: Iterable[HistoryPart]) -> TakenIn:
 def _take_in_profile(log: JobLog, profile: JobProfile) -> None:
     device = profile.where
     version = profile.job_version
-    if not measurements.profile(log.connection, log.job_id, device, version):
-        measurements.add_profile(log.connection, log.job_id, device, version, profile.samples)
+    if not measurements.profile(log.connection, log.job_id, device, job_version=version):
+        measurements.add_profile(log.connection, log.job_id, device, version, new=profile.samples)
 
 
 def _take_in_trial(log: JobLog, trial: Trial, points: Sequence[PowerPoint], before: JobLog) -> bool:

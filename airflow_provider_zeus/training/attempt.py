@@ -510,7 +510,9 @@ class LiveAttempt(AttemptSteps):
             return Conditions(ratio)
         trained = (self._meter.epochs or 0.0) + self.epochs_resumed
         fastest_s = self._fastest_epoch_s()
-        return Conditions(ratio, in_time.slowdown_at(now_s, trained, self._max_epochs, fastest_s))
+        return Conditions(
+            ratio, in_time.slowdown_at(now_s, trained, self._max_epochs, epoch_s=fastest_s)
+        )
 
     def _fastest_epoch_s(self) -> float | None:
         """Time of an epoch at the highest limit that was measured [s], with its validation; None if

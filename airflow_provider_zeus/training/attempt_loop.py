@@ -258,7 +258,7 @@ def _goes_on(run: PlanProgress, live: LiveAttempt, error: BaseException, how: En
     if following is None:
         return False
     if how is Ended.FAILED and not run.left.exploratory(0):
-        why_not = why_no_relief(run, live, error, following.attempts[0])
+        why_not = why_no_relief(run, live, error, relief=following.attempts[0])
         if why_not is not None:
             log.warning("Zeus: no other batch size runs after this error: %s.", why_not)
             return False

@@ -45,7 +45,7 @@ class EpochSpent(NamedTuple):
         return EpochSpent._make(map(difference, self, other))
 
 
-NO_PAUSE = EpochSpent(0.0, 0.0, 0.0, 0.0)
+NO_PAUSE = EpochSpent(0.0, 0.0, 0.0, rest_j=0.0)
 
 
 def pause_of(epoch: EpochSpent, before: Collection[EpochSpent]) -> EpochSpent | None:

@@ -291,7 +291,7 @@ class StepTuner:
         device = limits.device
         device.synchronize()
         weights = Weights.of(job, device.info)
-        profiler = profiler_of(job, limits, weights, self._known, kind, of_steps=True)
+        profiler = profiler_of(job, limits, weights, self._known, batch_size=kind, of_steps=True)
         sweep = Sweep(device, limits, profiler, observe=job.mode == "observe")
         sweep.start(read(device), self.steps)
         is_complete = profiler.next_limit_w is None and bool(profiler.limits_w)

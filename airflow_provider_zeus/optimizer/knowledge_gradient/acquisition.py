@@ -210,14 +210,18 @@ def net_value(
     runs = run_outcomes(predictions, candidates, log_epoch_costs, epoch_cost_variance)
     gains = gain(predictions, incumbent, candidates, runs)
     incumbent_cost = np.exp(runs.log_cost[..., incumbent, None])
-    value = value_if_given_up_at(predictions.horizon, success, gains, runs.cost, incumbent_cost)
+    value = value_if_given_up_at(
+        predictions.horizon, success, gains, costs=runs.cost, incumbent_cost=incumbent_cost
+    )
     allowed = runs.cost <= BETA * incumbent_cost
     allowed &= runs.cost + incumbent_cost <= predictions.most_spent
     if predictions.most_cost is not None:
         allowed &= runs.cost <= predictions.most_cost.take(candidates)[:, None]
     # every run needs a bound, even one that is too dear: the lowest cost always is one
     allowed[:, 0] = True
-    expected = -value_if_given_up_at(0.0, success, gains, runs.cost, incumbent_cost)
+    expected = -value_if_given_up_at(
+        0.0, success, gains, costs=runs.cost, incumbent_cost=incumbent_cost
+    )
     # only the loss that this run adds to the incumbent's own is weighed (KG-31)
     over = np.maximum(expected - predictions.allowance, 0.0)
     value -= LOSS_AVERSION * (over - np.maximum(incumbent_cost - predictions.allowance, 0.0))
@@ -255,8 +259,8 @@ def _net_value_unmeasured(
         predictions,
         incumbent,
         np.concatenate((supposed, candidates)),
-        _supposing(predictions, supposed, shown.ravel(), len(candidates)),
-        np.concatenate((np.zeros(n), variance)),
+        log_epoch_costs=_supposing(predictions, supposed, shown.ravel(), unchanged=len(candidates)),
+        epoch_cost_variance=np.concatenate((np.zeros(n), variance)),
     )
     values = net[:n].reshape(shown.shape)
     net = net[n:]
@@ -293,7 +297,13 @@ def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float
     for _ in range(BISECTION_STEPS):
         middle = (low + high) / 2
         supposed = _supposing(predictions, candidate, np.array([middle]))
-        net, _ = net_value(predictions, incumbent, candidate, supposed, np.zeros(1))
+        net, _ = net_value(
+            predictions,
+            incumbent,
+            candidate,
+            log_epoch_costs=supposed,
+            epoch_cost_variance=np.zeros(1),
+        )
         if net[0] > own[0]:
             low = middle
         else:

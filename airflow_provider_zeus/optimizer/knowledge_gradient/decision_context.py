@@ -101,7 +101,10 @@ class DecisionContext(NamedTuple):
             feasible=feasible,
             converged=converged,
             in_reach=in_reach(
-                sizes, feasible, converged, frozenset(belief.newest_runs.keys() - belief.reached)
+                sizes,
+                feasible,
+                converged,
+                never_reached=frozenset(belief.newest_runs.keys() - belief.reached),
             ),
             epoch_costs=costs,
             trusted=trusted,
@@ -150,7 +153,7 @@ class DecisionContext(NamedTuple):
 
     def predictions(self) -> Predictions | None:
         """Predictions for all sizes; None if no EpochCost is known on any device."""
-        costs = of_next_run(self.belief, self.device, self.weights, self.epoch_costs)
+        costs = of_next_run(self.belief, self.device, self.weights, own=self.epoch_costs)
         if costs is None:
             return None
         may_be_incumbent = self.fast_enough(self.trusted)

@@ -60,7 +60,7 @@ def of_next_run(
     sizes = belief.gp.sizes
     default = belief.job.default_batch_size
     elsewhere = epoch_costs_elsewhere(belief, device, weights)
-    costs = predicted(sizes, own, elsewhere, default, loads(belief, device))
+    costs = predicted(sizes, own, elsewhere, default, loads=loads(belief, device))
     if costs is None:
         return None
     log_cost, variance = costs
@@ -86,12 +86,16 @@ def predicted(
     here = tuple(i for i, b in enumerate(order) if b in own)
     there = tuple(i for i, b in enumerate(order) if b in elsewhere)
     if there:
-        mean, variance = _curve(order, there, _of(order, there, elsewhere), default * R_SHARE)
+        mean, variance = _curve(
+            order, there, _of(order, there, elsewhere), expected_r=default * R_SHARE
+        )
         if not here:
             return mean, variance
-        return _around(mean, order, here, own)
+        return _around(mean, order, here, costs=own)
     if here:
-        return _curve(order, here, _of(order, here, own), _expected_r(own, default, loads or {}))
+        return _curve(
+            order, here, _of(order, here, own), expected_r=_expected_r(own, default, loads or {})
+        )
     return None
 
 

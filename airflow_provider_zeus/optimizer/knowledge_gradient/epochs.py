@@ -201,7 +201,7 @@ class EpochsModel:
         is_second = folded.slices - folded.missed == 1
         if (ran_before or is_second) and not self._of_start:
             curve = folded.believed_state.curve
-            begun = Stretch(i, curve, self._account(folded), folded.stretch.changes)
+            begun = Stretch(i, curve, self._account(folded), earlier=folded.stretch.changes)
             stretches = (*stretches, begun)
             hazard = P_FAIL if is_second else HAZARD
             state = with_change(state, self._shape, folded.believed, i, hazard)

@@ -57,7 +57,9 @@ def recommend(context: DecisionContext) -> Attempts:
         tried = None
         if choice.index != index:
             source = _source(context, sizes[choice.index])
-            tried = try_of(context, predictions, choice, index, names=sizes, source=source)
+            tried = try_of(
+                context, predictions, choice, incumbent=index, names=sizes, source=source
+            )
         if tried is None or context.belief.recurrences >= AUDIT_GAP - 1:
             tried = _second_look(context, predictions, index) or tried
         if tried is not None:

@@ -52,10 +52,10 @@ class RunTimes(NamedTuple):
         sizes = belief.gp.sizes
         slower = pace(belief, device, profiles)
         profiles = [replace(s, time_s=slower * s.time_s) for s in profiles]
-        here = epoch_costs(belief, device, profiles, _TIME) | profiled_epoch_costs(
-            belief, device, profiles, _TIME, {}
+        here = epoch_costs(belief, device, profiles, weights=_TIME) | profiled_epoch_costs(
+            belief, device, profiles, weights=_TIME, slowdowns={}
         )
-        epoch_times = of_next_run(belief, device, _TIME, here)
+        epoch_times = of_next_run(belief, device, _TIME, own=here)
         if epoch_times is None:
             return None
         log_epoch_s, variance = epoch_times

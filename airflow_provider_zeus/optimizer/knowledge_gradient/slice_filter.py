@@ -221,9 +221,9 @@ def observe_run(
     """
     log_epochs = math.log(max(run.epochs, 0.5))
     if not run.reached:
-        return observe_above(state, i, log_epochs, P_FAIL if may_fail else 0.0)
+        return observe_above(state, i, log_epochs, p_fail=P_FAIL if may_fail else 0.0)
     if one_is_most and run.epochs <= 1:
-        turned = observe_above(state._replace(mean=-state.mean), i, 0.0, 0.0)
+        turned = observe_above(state._replace(mean=-state.mean), i, 0.0, p_fail=0.0)
         return turned._replace(mean=-turned.mean)
     return observe(state, i, log_epochs)
 

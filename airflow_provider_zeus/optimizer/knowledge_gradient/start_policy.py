@@ -146,7 +146,7 @@ def _attempts(context: DecisionContext, candidates: Pairs, lineage: Lineage) -> 
     if obstacle is None:
         choice = best(predictions, index, candidates.in_reach)
         if choice.index != index:
-            tried = _tried(context, candidates, choice, index)
+            tried = _tried(context, candidates, choice, incumbent=index)
             name = _name(pairs[choice.index])
             why = context.belief.why_another.of(
                 tried=name, b=_name(pairs[index]), standing=standing
@@ -172,7 +172,9 @@ def _cold_that_is_due(
     cold = min(trusted, key=costs.__getitem__, default=context.start_size())
     # the cold pairs are the first ones
     epoch_costs = by_size(sizes, np.exp(predictions.log_epoch_cost)[: len(sizes)])
-    why = cold_is_due(context.job, context.belief.starts, lineage, costs[cold], epoch_costs)
+    why = cold_is_due(
+        context.job, context.belief.starts, lineage, cold_cost=costs[cold], epoch_costs=epoch_costs
+    )
     if why is None:
         return None
     return PlannedAttempt(batch_size=cold, phase=Phase.INCUMBENT, why=why, start=Start.COLD)
@@ -248,7 +250,7 @@ def _model(belief: Belief, start: Start, lineage: Lineage) -> StartModel:
         gp.sizes,
         default,
         belief.max_epochs,
-        in_slices(
+        slices=in_slices(
             [run.run for run in runs], {run.number: run.slice for run in runs}, belief.max_epochs
         ),
         level=(level, LEVEL_SD),
@@ -312,8 +314,8 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
         sizes * k,
         means,
         cov,
-        np.concatenate([block.run_variance for block in blocks]),
-        base.gp.noise,
+        run_variance=np.concatenate([block.run_variance for block in blocks]),
+        noise=base.gp.noise,
     )
     allowance = _allowance(context, base, models)
     predictions = base._replace(

@@ -130,7 +130,7 @@ def dag_tasks(user: GetUserDep, dag_id: str) -> Any:
     outside = []
     if store is not None:
         outside = [part for part in store.task_sums(dag_id, since_s) if part.outside]
-    return task_table.of_dag(outside, dag_id, configured(), run_notes.since(since_s))
+    return task_table.of_dag(outside, dag_id, configured(), caption=run_notes.since(since_s))
 
 
 @router.get("/charts")

@@ -186,7 +186,7 @@ def saving_of(
 
     def made() -> Yardstick:
         runs = store.runs(dag_id, job_id, last=MOST_RUNS)
-        log, _ = reading.learned(store, dag_id, job, runs, live)
+        log, _ = reading.learned(store, dag_id, job, trials=runs, live=live)
         return Yardstick.of(log, where, profiles=_profile(store, last))
 
     if version is None:

@@ -162,7 +162,7 @@ def cost_chart(
     weights = weights._replace(time_alone=shown[0].unit == "s")
     axis = CostAxis.of(highest, weights, whole)
     rows_up = _label_rows(shown, highest)
-    points = [_point(i, row, axis, rows_up.get(i)) for i, row in enumerate(shown)]
+    points = [_point(i, row, axis, row_up=rows_up.get(i)) for i, row in enumerate(shown)]
     trained = [
         _RunPoint(row, point) for row, point in zip(shown, points, strict=True) if not is_idle(row)
     ]

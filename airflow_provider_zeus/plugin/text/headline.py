@@ -203,7 +203,7 @@ def of_job(
     took = Took.in_all(savings)
     if took.time_s is not None:
         cost.note = ""
-        cost.figures = spent_tiles(took, took.time_s * gpus, source, then)
+        cost.figures = spent_tiles(took, took.time_s * gpus, source, factors=then)
     answers = [cost]
     # What waiting for a cheaper start saved is exact, even if nothing else compares.
     compares = not_compared(savings) is None or any(saving.start for saving in shown)

@@ -246,7 +246,7 @@ def amounts(cost: Saved, energy: Estimate, time: Estimate, spent_j: float | None
     texts = []
     if energy.value is not None:
         outcome = Outcome.of(energy.value, energy, partial(energy_text, beside_j=spent_j))
-        texts.append(_beside(verdict, outcome, "energy", f"{outcome.amount} of energy"))
+        texts.append(_beside(verdict, outcome, "energy", amount=f"{outcome.amount} of energy"))
     if time.value is not None:
         outcome = Outcome.of(time.value, time, time_text)
         texts.append(_beside(verdict, outcome, "time", outcome.amount))

@@ -281,7 +281,9 @@ class RunPart:
             # What it saves changes until its last epoch.
             return run_notes.RUNNING
         if not self.job.chooses_size:
-            return limit_verdict(self.limit, self.weights, self.job, self.trials[-1].observation)
+            return limit_verdict(
+                self.limit, self.weights, self.job, newest=self.trials[-1].observation
+            )
         return run_notes.run_verdict(
             self.ended,
             self.why_not or "nothing of it was measured",

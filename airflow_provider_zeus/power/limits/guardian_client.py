@@ -75,7 +75,10 @@ class GuardianClient:
         Raises DeviceError: the record stays then.
         """
         another = GuardianClient(
-            self._state_dir, self._record["restore"], self._record["found_w"], self._record["set_w"]
+            self._state_dir,
+            self._record["restore"],
+            self._record["found_w"],
+            limits_set_w=self._record["set_w"],
         )
         self._kill()
         self._close()

@@ -735,14 +735,17 @@ def own_folder(path: str, mode: int) -> int:
     for folder in (above, *map(str, PurePath(above).parents)):
         status = os.stat(folder)
         check_safe(
-            folder, status, status.st_uid in (0, os.geteuid()), bool(status.st_mode & stat.S_ISVTX)
+            folder,
+            status,
+            status.st_uid in (0, os.geteuid()),
+            is_sticky=bool(status.st_mode & stat.S_ISVTX),
         )
     path = os.path.join(above, name)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, mode)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     status = os.fstat(descriptor)
-    check_safe(path, status, status.st_uid == os.geteuid(), False)
+    check_safe(path, status, status.st_uid == os.geteuid(), is_sticky=False)
     # mkdir() is subject to the umask, and an older folder to its maker.
     present = stat.S_IMODE(status.st_mode)
     if not present & 0o777 & ~mode:

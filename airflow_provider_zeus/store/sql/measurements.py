@@ -137,7 +137,7 @@ def add(connection: sa.Connection, trial: Trial, report: Report) -> None:
     """
     device = trial.observation.where
     if device is not None:
-        add_profile(connection, trial.job_id, device, trial.job_version, report.profile)
+        add_profile(connection, trial.job_id, device, version=trial.job_version, new=report.profile)
     add_points(connection, trial.key, report.points)
 
 
@@ -159,7 +159,7 @@ def add_profile(
     if not new:
         return
     # The job's row is locked by the caller, so no other writer adds between reading and writing.
-    present = profile(connection, job_id, device, version)
+    present = profile(connection, job_id, device, job_version=version)
     if not present and _devices(connection, job_id, version) >= MOST_DEVICES:
         return
     # A mark says that profiling began anew: older samples are of another state of the device.

@@ -131,7 +131,7 @@ class Store(ABC):
             return settings, True
         with self._transaction([job_id]) as connection:
             newest = sql_trials.only_trials(sql_trials.newest(connection, job_id, 100))
-            return last_known(newest, job_id, sizes, self._now(connection)), False
+            return last_known(newest, job_id, sizes, now_s=self._now(connection)), False
 
     def begin(
         self,
@@ -214,11 +214,11 @@ class Store(ABC):
                 profile: Sequence[ProfileSample] = ()
                 if device is not None:
                     version = trials[-1].job_version
-                    profile = measurements.profile(connection, job_id, device, version)
+                    profile = measurements.profile(connection, job_id, device, job_version=version)
             # Outside of a transaction: it computes for seconds, and notifies nobody yet.
             looked = look(sql_trials.held_events(before), trials, profile)
             with self._transaction([job_id], write=True) as connection:
-                if sql_trials.hold_events(connection, job_id, before, looked.events):
+                if sql_trials.hold_events(connection, job_id, before, held=looked.events):
                     return looked.begun
         return ()  # the looks of later runs find what still holds
 
@@ -292,7 +292,7 @@ class Store(ABC):
         not known.
         """
         with self._transaction([job_id]) as connection:
-            return pages.version(connection, dag_id, job_id, last, self._now(connection))
+            return pages.version(connection, dag_id, job_id, last, now=self._now(connection))
 
     def latest(self, *, last: int) -> list[Trial]:
         """The ``last`` newest trials of each job in each DAG, in order of DAG, job and number.
@@ -465,7 +465,7 @@ class Store(ABC):
         :data:`RETRY_S`.
         """
         with self._transaction(Series(name), write=True) as connection:
-            measurements.keep_series(connection, name, series, self._now(connection))
+            measurements.keep_series(connection, name, series, now=self._now(connection))
 
     @property
     def unreadable(self) -> list[Unreadable]:

@@ -204,7 +204,9 @@ def _load_measurements(
             profile = decode(JobProfile, named)
             samples = [sample for sample in profile.samples if usable(sample)]
             where = profile.where
-            measurements.add_profile(connection, job_id, where, profile.job_version, samples)
+            measurements.add_profile(
+                connection, job_id, where, version=profile.job_version, new=samples
+            )
     curves = {}
     for values in document.points:
         with suppress(*DAMAGE):

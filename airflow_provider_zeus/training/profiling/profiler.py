@@ -170,7 +170,7 @@ class Profiler:
         self.waits = ""  # an idle GPU says nothing of its limits
         # why no limit can save anything, or none is known that does, so that none is set
         self.why_none = ""
-        self.search = Search(self.limits_w, weights, min_s, min_steps)
+        self.search = Search(self.limits_w, weights, min_s, window_steps=min_steps)
         own = [sample for sample in since_mark(known) if sample.batch_size == batch_size]
         self.measured = by_limit(sample for sample in own if sample.limit_w in self.limits_w)
         self._decide()

@@ -60,7 +60,7 @@ class Sweep:
         self._conditions = Conditions()
         self._before_w: float | None = None
         self.windows = MeasurementWindows(
-            device, profiler.batch_size, profiler.min_s, profiler.min_steps
+            device, profiler.batch_size, profiler.min_s, window_steps=profiler.min_steps
         )
         # all of profiling, settling included
         self.spent = Span()
