@@ -345,7 +345,7 @@ class Baseline:
         if not any(r.kept for r in runs):
             if not any(r.compared for r in runs):
                 return Estimate.missing(FAILED)
-            # all that was tried is lost, even where the default is not known
+            # all that was tried is lost, even if the default is not known
             return Estimate(0.0, 0.0, 0.0)
         if self.why_not:
             return Estimate.missing(self.why_not)

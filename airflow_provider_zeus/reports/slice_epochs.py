@@ -159,7 +159,7 @@ def estimate(draws: Vector) -> Estimate:
 
 
 def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
-    """Fit the model to the runs of a log, on any device; None where it holds none.
+    """Fit the model to the runs of a log, on any device; None if it holds none.
 
     :param log: its trials are to the job's target.
     """
