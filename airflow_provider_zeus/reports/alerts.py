@@ -362,7 +362,8 @@ def _lost(
     if base.doubt:
         return before
     drawn = [t.observation for run in runs for t in run.compared]
-    # the page compares at the prices of a start at once, and adds the saving by the wait
+    # As the page does, so that both tell one loss: at the prices of a start at once, and the
+    # saving by the wait is added.
     by_start, _ = prices.start_saved(drawn)
     prices = prices.at_once(drawn)
     count = 1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.reports.slice_paths import Vector
 
 NEWEST_RUNS = 16  # hardware and code change: older runs say little of the present EpochCost
-# Wherever a saving has this doubt it is not green: it may be none.
+# Pages look for these words: a saving with this doubt is not green, as it may be none.
 OLD = "judged by an old run of"
 FAILED = "no model was left, and what failed is compared with nothing"
 OURS = "a figure of one of its attempts is not known"
@@ -48,7 +48,7 @@ class Saved:
     spent: float | None
     baseline: Estimate
     saved: Estimate
-    # What left no model is the price of learning: given up, failed, excess of profiling.
+    # Told apart: given up, failed and profiling are the price of learning, not of a bad choice.
     exploration: float | None
     settled: Estimate
 
@@ -71,7 +71,7 @@ def _why_unknown(log: Dataset, *, ran_here: bool, is_priced: bool) -> str | None
     :param is_priced: whether its cost at full power is known of at least one such run.
     """
     b = log.job.default_batch_size
-    # The reasons in the order in which a job overcomes them.
+    # In the order in which a job overcomes them: the first one is what it waits for.
     if not log.has_reached(b):
         return f"no run of the default batch size {b} has reached the target"
     if not ran_here:
@@ -166,7 +166,7 @@ class Baseline:
             rates={run: rates[run] for run in newest},
             own_rates=own_rates,
             by_profile=by_profile,
-            off=off / off.mean(),
+            off=off / off.mean(),  # exp of a normal has a mean above 1: a dearer default
             full_power_w=full_w,
             belief=log.belief(),
             device=log.device,
@@ -194,7 +194,7 @@ class Baseline:
                 profiled.append(cost)
             else:
                 measured.append(cost)
-        # One mean over both kinds, split by how sure each is.
+        # One mean over both kinds, in two parts: only one of them has the error of a profile.
         count = len(measured) + len(profiled)
         if not count:
             return None
@@ -271,7 +271,7 @@ class Baseline:
         """Number of the first trial measured against an old default: it has not run since the data
         changed, or within the window. None: it is not old.
         """
-        # Whichever forgets more: the change of the data, or the window.
+        # A run from before either of them says little of the present default.
         since = max(self.belief.era, self.belief.window_start())
         if self.belief.newest_runs.get(self.batch_size, 0) >= since:
             return None
@@ -345,7 +345,7 @@ class Baseline:
         if not any(r.kept for r in runs):
             if not any(r.compared for r in runs):
                 return Estimate.missing(FAILED)
-            # all that was tried is lost, even where the default is not known
+            # all that was tried is lost, even if the default is not known
             return Estimate(0.0, 0.0, 0.0)
         if self.why_not:
             return Estimate.missing(self.why_not)

@@ -30,9 +30,9 @@ class BatchSizeStatus(StrEnum):
 
     INCUMBENT = "incumbent"
     CONVERGED = "converged"
-    INFEASIBLE = "infeasible"  # a larger device may hold it
+    INFEASIBLE = "infeasible"  # on this device alone: a larger one may hold it
     FAILING = "failing"  # old failures are forgotten: the data or the code may have changed
-    IN_REACH = "in reach"  # only neighbours of a size that converged are tried
+    IN_REACH = "in reach"  # of the untried ones only these may come next
     UNTAUGHT = "untaught"
     EARLIER = "earlier"
     UNTRIED = "untried"
@@ -40,18 +40,20 @@ class BatchSizeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeliefRow:
-    """One batch size. Costs are in joules of Eq. 2, or in seconds if nothing measures energy."""
+    """One batch size. Costs are in joules of Eq. 2, or in seconds if nothing measures energy.
+
+    ``observed``: of runs that converged on this device, profiling included, oldest first.
+    """
 
     batch_size: int
     listed: bool  # a size that was taken out of the list still has runs
     standing: BatchSizeStatus
-    runs: int  # epochs do not depend on the device
-    stopped: int  # epochs do not depend on the device
+    runs: int  # of all devices, as epochs do not depend on them (Eq. 6)
+    stopped: int  # apart from runs: such a run shows a lower bound of the epochs alone
     believed: Posterior
-    # cost of each converged cold run on this device, profiling included, oldest first
-    observed: tuple[float, ...]
+    observed: tuple[float, ...]  # without warm starts, which take fewer epochs
     typical: tuple[float, ...]  # runs on slices of different difficulty do not compare
-    observed_mean: Estimate  # its spread is seen in ``observed``
+    observed_mean: Estimate  # without an interval: ``observed`` shows the spread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,7 @@ def _statuses(
     untaught = {t.batch_size for t in ended} - taught
     earlier = {t.batch_size for t in log.trials if t.state.conclusive}
     infeasible = belief.infeasible(model)
-    # sizes that the policy may still walk over
+    # Barred sizes are passed over, so the next one beyond them is a neighbour, too.
     walked = set(job.batch_sizes) - belief.barred(model, job.batch_sizes)
     if job.policy == "zeus":
         # Algorithm 3 ends at a size that does not fit into memory; other sizes are passed over

@@ -113,7 +113,7 @@ def _how(trial: Trial) -> str:
     if trial.state is State.DONE and trial.spec.get("mode") == "optimize":
         how = "trained, and its power limit was tuned"
     has_size = trial.planned.phase is not Phase.MEASURED
-    # Nothing was trained, or no size was chosen.
+    # A size and its epochs would read as if they had been chosen and trained.
     if trial.state is State.NOT_NEEDED or not has_size:
         return how
     epochs = trial.observation.epochs
@@ -148,7 +148,7 @@ def _sum(values: Iterable[float | None], text: Callable[[float], str]) -> str:
 def _energy(observations: Sequence[Observation]) -> str:
     """The energy of attempts that have one source; an estimate is called so."""
     sources = {o.energy_source for o in observations}
-    # joules of two sources are never added
+    # joules of two sources do not compare, so their sum would mean nothing
     if len(sources) != 1:
         return ""
     text = _sum((o.energy_j for o in observations), energy_text)
@@ -237,7 +237,7 @@ def _share_text(saved: Saved, of: str) -> str:
         return ""
     verb = "saved" if value > 0 else "lost"
     if low == high:
-        if round(100 * value) == 0:  # the default's first run, for example
+        if round(100 * value) == 0:  # the default itself ran: "saved 0 %" says nothing
             return ""
         return f"{verb} {share_text(abs(value))}{of} (measured)"
     if low < 0 < high:

@@ -31,7 +31,7 @@ from airflow_provider_zeus.model.trial import (
 from airflow_provider_zeus.optimizer.belief import Belief, prior
 from airflow_provider_zeus.optimizer.learn import learn, same_target, with_rates
 
-# Why trials are left out, in the order in which it is told
+# Pages end a sentence with each of these: "Left out: 3 attempts written twice."
 _TWICE = "written twice"
 _UNKNOWN = "in a state or phase that this version does not know"
 _WITHOUT_SIZES = "that were measured before the job named batch sizes"
@@ -157,9 +157,9 @@ def as_dataset(
         newest decision.
     """
     rows = sorted(trials, key=lambda t: (t.number, t.told_seq or 0))
-    # of a trial that was written twice the row stored last stays
+    # The row of an end replaces an older one of its trial, or the run would count twice.
     once = list({t.number: t for t in rows}.values())
-    left_out = Counter(dict.fromkeys(_REASONS, 0))  # pages tell them in this order
+    left_out = Counter(dict.fromkeys(_REASONS, 0))  # else the log would set their order
     left_out[_TWICE] = len(rows) - len(once)
     lessons = []
     own = []
@@ -177,10 +177,10 @@ def as_dataset(
             own.append(trial)
         else:
             left_out[why_not] += 1
-    # The device on which the job trains now is what its next run will cost.
+    # The next run will cost what runs on the newest device do.
     if where is None:
         where = newest_device(own)
-    # their epochs count, since these do not depend on the GPU (Eq. 6)
+    # they stay in: their epochs count, since these do not depend on the GPU (Eq. 6)
     elsewhere = [t for t in own if t.observation.where not in (None, where)]
     left_out[_ELSEWHERE] = len(elsewhere)
     if settings is None:
@@ -189,7 +189,7 @@ def as_dataset(
         job=job,
         trials=tuple(own),
         where=where,
-        left_out=dict(+left_out),  # a reason that left nothing out is none
+        left_out=dict(+left_out),  # or a page would tell of 0 attempts left out
         lessons=tuple(lessons),
         settings=settings,
     )
@@ -226,7 +226,7 @@ def _is_figure(name: str, value: object) -> bool:
     """Whether a value is no number at all, or one that its field may have."""
     if not isinstance(value, int | float):
         return True
-    # A meter that went back, or a training that lies.
+    # A meter that went back or a training that lies would make a sum look cheap.
     if value < 0 and name not in _SIGNED:
         return False
     return math.isfinite(value)
@@ -244,7 +244,7 @@ def runs_of(trials: Iterable[Trial]) -> list[list[Trial]]:
     return [sorted(run, key=lambda t: t.reason != LOST) for run in runs.values()]
 
 
-OFTEN = 1 / 6  # one run in six below its target is chance
+OFTEN = 1 / 6  # fewer runs below their target may be bad luck
 
 
 def often_below(runs: Sequence[Sequence[Trial]]) -> int:
@@ -259,7 +259,7 @@ def often_below(runs: Sequence[Sequence[Trial]]) -> int:
     return below
 
 
-# a "cost" that is the energy [J] alone, the time [s] alone
+# With a MAXPOWER of 1 W a cost of Eq. 2 is the energy [J] alone, or the time [s] alone.
 ENERGY = Weights(1.0, 1.0)
 TIME = Weights(0.0, 1.0)
 
@@ -380,6 +380,7 @@ class RunTrials:
             if not is_profiled:
                 parts.append(0.0)
             elif weights.eta != 0 and o.excess_j is None:
+                # Energy weighs in this cost, so the seconds alone would be a part of it.
                 parts.append(None)
             else:
                 parts.append(weights.cost(o.excess_j, o.excess_s or 0.0))

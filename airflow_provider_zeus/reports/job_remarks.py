@@ -95,7 +95,8 @@ def remarks(
         return []
     newest = trials[-1]
     of_version = _of_version(trials, newest)
-    if newest.planned.phase is not Phase.MEASURED:  # runs from before the job named batch sizes
+    # Runs from before the job named batch sizes have none, and would look like another job.
+    if newest.planned.phase is not Phase.MEASURED:
         of_version = [t for t in of_version if t.planned.phase is not Phase.MEASURED]
     own = [t for t in of_version if reader in (None, t.origin.dag_id)]
     numbers = RunNumbers(trials)
@@ -119,7 +120,7 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
     newest = trials[-1]
     mine = _task(newest)
     learned = _learned(newest.spec)
-    # later ones replace earlier ones
+    # The newest run of each task stands for it: an older one may have been mended since.
     others = {_task(t): t for t in trials if _task(t) != mine}
     # Tasks with the same sizes and target share a job on purpose.
     different = [t for t in others.values() if _learned(t.spec) != learned]
@@ -127,7 +128,7 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
         return None
     other = max(different, key=lambda t: t.number)
     newest_first = reversed(_of_task(trials, newest))
-    # how far back the task had its present batch sizes and target
+    # Before it had its present sizes and target the task may have shared the job on purpose.
     *_, first = takewhile(lambda t: _learned(t.spec) == learned, newest_first)
     since = first.number
     described = f"{_named(newest, reader)}; {_named(other, reader)}"
@@ -137,7 +138,8 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
             f"{described}. Give each its own job_id."
         )
         return Remark(RemarkKind.TWO_JOBS, newest.number, text)
-    if _task(other)[:2] == mine[:2]:  # of a mapped task whose job has changed
+    # Another index of this task that ran before its job was changed is no second job.
+    if _task(other)[:2] == mine[:2]:
         return None
     text = (
         f"Another task ran under job_id {newest.job_id!r} up to run {numbers.run(other)}: "
@@ -148,7 +150,7 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
 
 def _new_target(trials: Sequence[Trial], numbers: RunNumbers) -> Remark | None:
     """The newest change of the target from one run of a task to its next."""
-    # one without a target was measured as it is: a job that climbs has its first target
+    # A run without a target was measured as it is: the first target of its job is no change.
     with_target = [t for t in trials if t.spec.get("target") is not None]
     change = _newest_change(with_target, lambda t, u: _target(t.spec) != _target(u.spec))
     if change is None:
@@ -180,7 +182,7 @@ def _new_device(
     remark = None
     for trial in trials:
         where = trial.observation.where
-        # the newest trial has not reported yet, but its device is open
+        # While the newest trial has reported nothing, its open device tells the change already.
         if where is None and trial is trials[-1]:
             where = device
         if where is None:
@@ -442,7 +444,7 @@ def looks_like(renamed: Sequence[Trial], new: Trial, dags: Collection[str]) -> s
     :param renamed: as :func:`candidates` has them.
     :param dags: the DAGs that there are now.
     """
-    there = set(dags) - {new.origin.dag_id}  # a task of its own DAG was renamed
+    there = set(dags) - {new.origin.dag_id}  # its DAG is there though a task of it was renamed
     gone = [t.job_id for t in renamed if t.origin.dag_id not in there]
     # Of two candidates either may be wrong.
     if len(gone) != 1:

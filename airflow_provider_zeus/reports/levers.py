@@ -136,6 +136,7 @@ def _by_start(
             continue
         if trial.state.kept_model:
             cold = base.epochs.of(b)[:, base.epochs.column[trial.recurrence]]
+            # Cost grows with the epochs (Eq. 6): cold it would have been cold / epochs as much.
             saved += full.cost * (cold / epochs - 1.0)
         else:
             saved -= full.cost  # such a try paid for nothing

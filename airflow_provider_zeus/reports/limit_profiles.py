@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.reports.slice_paths import Vector
 
 SAME_W = 0.5  # drivers round limits
-# relative sd of J and s at one limit that the profiler aims at
+# The profiler measures J and s until half of their 95 % interval, 1.96 sd, is HALF_WIDTH.
 RATE_SD = HALF_WIDTH / 1.96
 
 
@@ -41,6 +41,7 @@ def ratio_sd(one: ProfileSample, other: ProfileSample) -> float:
     """Relative sd of the ratio of two samples' J or s: a short one also has the ticks of its
     counter.
     """
+    # Both ends of a window are off by up to a tick, evenly: a variance of TICK_S^2 / 12 each.
     variances = [RATE_SD**2 + (TICK_S / sample.time_s) ** 2 / 6 for sample in (one, other)]
     return math.sqrt(math.fsum(variances))
 
@@ -227,7 +228,7 @@ def limit_saving(
             continue
         if not o.samples:
             continue
-        # The highest limit measured stands for full power.
+        # Nothing is known of a higher limit, so the highest one measured stands for full power.
         most = max(profiled.sums[used.batch_size].values(), key=lambda s: s.limit_w)
         full_w = most.limit_w
         doubt = 0.0  # at one limit nothing is scaled

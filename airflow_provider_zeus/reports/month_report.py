@@ -50,7 +50,7 @@ class MonthRow:
     job_id: str
     kind: str
     spent: Spent
-    unknown: int  # no figure of the row holds them
+    unknown: int  # told beside the figures, as none of them holds these
     saved: SavedSum | str
 
     @property

@@ -25,11 +25,11 @@ from airflow_provider_zeus.units import (
 )
 
 GROUPINGS = ("owner", "tag")
-# names of groups
+# In parentheses, so that nobody takes them for an owner or a tag.
 NONE = "(none)"
 GONE = "(not known: Airflow has no such DAG now)"
 SPENT = ("Runs", "Energy", "Time", "Money", "CO₂e")
-# Names of the numbers
+# A CSV file tells a unit by the name of its column alone.
 SPENT_COLUMNS = (
     *("runs", "energy_kwh", "time_h", "gpu_h"),
     *("money", "currency", "co2e_kg", "attempts_without_energy"),

@@ -157,7 +157,7 @@ def saved_between(
     if doubt is not None:
         return doubt
     time_s = total(run.spent(TIME) for run in runs)
-    # both figures come from the same draws of the epochs
+    # Time and energy come from the same draws of the epochs, so a price may add them.
     default_s = base.draws(runs, TIME)
     if default_s is None or log.where is None:
         return base.why_not or "the size of a slice or its energy is not known"

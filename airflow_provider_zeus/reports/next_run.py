@@ -37,12 +37,12 @@ class NextDecision:
     """The attempts of the next run, and the situation that they were decided in.
 
     Its deadline is as far away as that of the newest run was when it began; its earlier model is
-    the one that the log shows.
+    the one that the log shows. ``settled``: ends with the model if nothing is tried, and the
+    default is not run to measure it.
     """
 
     attempts: tuple[PlannedAttempt, ...]
-    # that ends with the model if nothing is tried, and the default not run to measure it
-    settled: PlannedAttempt
+    settled: PlannedAttempt  # a try or an audit says little of the runs after it
     situation: Situation
 
     @classmethod
@@ -77,6 +77,7 @@ class NextDecision:
             device=log.device,
             profiles=profiles,
             running=[t for t in trials if t.state is State.RUNNING],
+            # The seed of the run itself, so that pages name the very size that it will choose.
             seed=decision_seed(job_id, number),
             settings=settings or {},
             finish_by_s=room_s,
@@ -102,7 +103,7 @@ def settled(situation: Situation) -> PlannedAttempt:
     """The attempt that ends with the model if nothing is tried, and the default is not run to
     measure it.
     """
-    # which asks for the default
+    # An audit that a person asked for would run the default, as one of the job's own would.
     live = {name: v for name, v in situation.settings.items() if name != "audit_after"}
     unaudited = replace(situation.job, audit=0.0)
     decision = choose(situation._replace(job=unaudited, settings=live))

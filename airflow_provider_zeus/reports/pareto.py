@@ -29,7 +29,7 @@ class OperatingPoint:
     tta_s: float
     eta_j: float
     runs: int  # a mean of few runs says little
-    observed: bool  # at a limit that was only profiled, runs are re-costed by Eq. 5
+    observed: bool  # else re-costed by Eq. 5, and as sure as the profile alone
     start: str | None = None  # a warm start takes fewer epochs: such runs are points of their own
     on_front: bool = False
 

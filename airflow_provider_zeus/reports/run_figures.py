@@ -42,9 +42,9 @@ class RunSaving:
     """One run against the default at full power, on the run's device."""
 
     default_batch_size: int
-    full_power_w: float | None  # None: the device has no limit
+    full_power_w: float | None  # None: nothing was profiled, so texts name no limit
     kept: bool
-    measured: bool  # such a saving is measured, not estimated
+    measured: bool  # the default itself ran, so the saving may be called measured
     cost: Saved
     energy: Saved
     time: Saved
@@ -301,7 +301,7 @@ def with_log(
     job = measured.job
     profiles = profile(measured.job_id, where, job.job_version)
     log = as_dataset(newest, job, where)
-    # learned once for all figures
+    # learning is the slow part: once for all figures
     log = replace(log, folded=log.belief())
     saving = Yardstick.of(log, where, profiles=profiles).saving(own)
     return replace(figures, log=log, profiles=profiles, saving=saving)
@@ -319,6 +319,7 @@ def _plain(value: Any) -> Any:
     empty.
     """
     if isinstance(value, str):
+        # Escapes make a text longer, so it is cut after them once more.
         return visible(value[:200])[:200] or None
     if isinstance(value, int) or value is None:
         return value

@@ -50,8 +50,8 @@ class RunningSum:
     spent: float | None
     exploration: float | None
     baseline: Estimate
-    measured: bool  # such a saving is measured, not estimated
-    saved: Estimate  # the chart draws the sum, of which one run is a part
+    measured: bool  # the default itself ran, so the saving is not called an estimate
+    saved: Estimate  # of all runs up to this one, as the chart draws the sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,9 @@ class Savings:
     """
 
     default_batch_size: int
-    full_power_w: float | None  # None: the device has no limit
+    full_power_w: float | None  # None: nothing was profiled, so texts name no limit
     runs: int
-    measured: int  # these are measured, the others estimated
+    measured: int  # told beside the sum: the more of them, the surer it is
     cost: Saved
     energy: Saved
     time: Saved
@@ -73,8 +73,8 @@ class Savings:
     # Exploration is paid first: from this run (from 1) on the sum is no loss any more. None: not
     # yet.
     break_even_run: int | None
-    # A job asks when it pays: after so many runs that each save ``per_run``. None: it has, never,
-    # or not known.
+    # While it is a loss people ask when it pays: after so many runs that each save
+    # ``per_run``. None: it has, never, or not known.
     break_even_in: int | None
     steps: tuple[RunningSum, ...]
     where: Where | None
@@ -183,7 +183,7 @@ def _steps(
     for run, baseline, up_to_here in zip(runs, baselines, so_far, strict=True):
         spent = run.spent(weights)
         saved = Estimate.missing(OURS)
-        # unknown from the first unknown run on
+        # Unknown from the first unknown run on: a sum without it would look like the whole.
         all_spent = total([all_spent, spent])
         if all_spent is not None:
             saved = less(up_to_here, all_spent)
@@ -216,6 +216,6 @@ def _per_run(b: int, best: BestFixed | None, base: Baseline, weights: Weights) -
     default_costs = default_cost.measured + base.off * default_cost.profiled
     own_costs: Vector | float = own_cost
     if math.isclose(own_cost, sum(default_cost), rel_tol=ROUNDING):
-        own_costs = default_costs  # it draws the same: by the same draws
+        own_costs = default_costs  # or the error of one profile would not cancel
     of_default = default_costs * base.epochs.on_newest_slice(base.batch_size)
     return estimate(of_default - own_costs * base.epochs.on_newest_slice(b))

@@ -25,14 +25,16 @@ HOURS = 24  # a daily job can move within its day
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleShift:
-    """The cheapest shift. Costs are in the currency of the prices, or in grams of CO2e."""
+    """The cheapest shift. Costs are in the currency of the prices, or in grams of CO2e.
+
+    ``start_hour``: at which most runs start, local by a tariff, else UTC.
+    """
 
     runs: int
     delay_h: int
     cost_now: float
     cost_then: float
-    # hour at which most runs start, local by a tariff, else UTC; None: they start at many
-    start_hour: int | None
+    start_hour: int | None  # None: runs that start at many hours have none to name
     first_s: float  # a season's best hour is not that of a year
     last_s: float
 
@@ -107,7 +109,7 @@ def _means(by: Tariff | Series, run: _Run) -> list[float] | None:
 
 def _runs(trials: Iterable[Trial]) -> Sequence[_Run]:
     """Each scheduled run whose attempts are all known, oldest first."""
-    longest_s = 7 * 24 * S_PER_H  # a longer one has no hour
+    longest_s = 7 * 24 * S_PER_H  # a run of over a week costs alike at all hours
     runs = []
     scheduled = [t for t in trials if t.origin.run_type == "scheduled"]
     for attempts in runs_of(scheduled):
@@ -115,7 +117,7 @@ def _runs(trials: Iterable[Trial]) -> Sequence[_Run]:
         energy_j = total(t.observation.energy_j for t in attempts)
         if duration_s is None or energy_j is None:
             continue
-        # A run that reports years would be charged for each hour of them.
+        # A run that reports years would have a price made for each of their hours.
         if 0 < duration_s <= longest_s:
             start_s = min(t.opened_at for t in attempts)
             runs.append(_Run(start_s, duration_s, energy_j))

@@ -34,7 +34,7 @@ class SetAside:
         for run in runs:
             failed += run.failed_tries
             cleared += run.cleared
-        # one that failed before it reported anything has no figures
+        # One that failed before it reported anything has no figures: the sums would be None.
         measured = [trial.observation for trial in timed(failed + cleared)]
         return cls(
             failed=len(failed),

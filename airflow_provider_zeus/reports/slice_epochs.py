@@ -38,13 +38,16 @@ SWEEPS = 30  # the chain has settled by then; more take time alone
 
 
 class Misses(NamedTuple):
-    """Draws of what misses its target, of the slices on which a size did not run to an end."""
+    """Draws of what misses its target, of the slices on which a size did not run to an end.
+
+    ``hard_share``: (draw,); ``own_shares``: (draw, size).
+    """
 
     # (draw, run): on some slices no size reaches the target, which says nothing against any
     hard: NDArray[np.bool_]
     luck: Vector  # (draw, run): one number for all sizes, so that a difference of two is not chance
-    hard_share: Vector  # (draw,)
-    own_shares: Vector  # (draw, size)
+    hard_share: Vector
+    own_shares: Vector
 
     def of(self, i: int) -> NDArray[np.bool_]:
         """Whether size i misses its target (draw, run)."""
@@ -57,15 +60,18 @@ class Misses(NamedTuple):
 
 
 class SliceEpochs(NamedTuple):
-    """Draws of the model for each run of a log, oldest first."""
+    """Draws of the model for each run of a log, oldest first.
+
+    ``sizes``: batch size -> index.
+    """
 
     column: Mapping[RunId, int]
     slices: Sequence[Slice]
-    sizes: Mapping[int, int]  # batch size -> index
-    paths: Paths  # epochs differ by factors
+    sizes: Mapping[int, int]
+    paths: Paths  # of logarithms, as the epochs of slices and sizes differ by factors
     noise: Vector  # (draw, run): the same size needs other epochs on the same slice
     misses: Misses
-    miss_epochs: float  # a miss costs all the epochs that are allowed
+    miss_epochs: float  # as the runs that missed: a loop may be left before max_epochs
     # (draw, run + 1): EpochCost varies from run to run, and its mean is not known exactly
     luck: Vector
     max_epochs: float
@@ -77,6 +83,7 @@ class SliceEpochs(NamedTuple):
         i = self.sizes[b]
         reached = np.exp(self.paths.of(i) + self.noise).clip(1.0, self.max_epochs)
         epochs: Vector = np.where(self.misses.of(i), self.miss_epochs, reached)
+        # A run that was given up is a lower bound, which no draw may be below.
         for column, run in self._runs_of(b):
             epochs[:, column] = np.maximum(epochs[:, column], run.epochs)
         for run_id, own_epochs in self.ended(b).items():
@@ -102,7 +109,7 @@ class SliceEpochs(NamedTuple):
             if not sizes:
                 sizes = list(self.sizes.values())
             factor = math.exp((mean[column, sizes] - mean[-1, sizes]).mean())
-            # on no slice it trains longer than it may
+            # A cost divided by less would be that of more epochs than a run may take.
             longest = max((run.epochs for run in item.runs), default=0.0)
             factors[run_id] = max(factor, longest / self.max_epochs)
         return factors
@@ -152,7 +159,7 @@ def estimate(draws: Vector) -> Estimate:
 
 
 def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
-    """Fit the model to the runs of a log, on any device; None where it holds none.
+    """Fit the model to the runs of a log, on any device; None if it holds none.
 
     :param log: its trials are to the job's target.
     """
@@ -197,7 +204,7 @@ def _runs(trials: Sequence[Trial]) -> dict[RunId, list[SliceRun]]:
         reached = trial.state is State.CONVERGED
         epochs = trial.observation.epochs
         if reached and not epochs:
-            # it reached the target before anything counted its epochs
+            # Nothing counted its epochs, and 0 of them would teach that it needs none.
             continue
         runs.append(
             SliceRun(
@@ -235,11 +242,12 @@ def _misses(
         hard_share = rng.beta(HARD + hards, PRIOR_RUNS - HARD + complete.sum() - hards)
         own = surely_own + ~is_hard @ on_doubtful
         own_shares = rng.beta(MISSED + own, PRIOR_RUNS - MISSED + reached.sum(0))
-        # the probability that the sizes that missed on a slice did so by themselves
+        # A draw of so few counts may be 0, and 0 misses times its logarithm would be NaN.
         by_themselves = np.exp(np.log(np.maximum(own_shares, 1e-300)) @ on_doubtful.T)
         by_slice = hard_share[:, None]
         is_hard = rng.random(is_hard.shape) < by_slice / (by_slice + (1 - by_slice) * by_themselves)
     hard[:, doubtful] = is_hard
+    # Without a complete run a slice is like any other: only the share of hard ones is known.
     unknown = hard[:, ~complete]
     hard[:, ~complete] = rng.random(unknown.shape) < hard_share[:, None]
     return Misses(hard, rng.random(hard.shape), hard_share, own_shares)

@@ -33,11 +33,12 @@ Vector = NDArray[np.float64]
 LEVEL_SD = 3.0  # what a job needs is not known before it ran
 SLOPE = 0.3  # larger batches make fewer, better steps: more epochs
 TREND_SD = 0.18
-# of the smooth rest, and octaves over which it changes
+# No trend fits all sizes: the rest bends away from it (sd), alike within so many octaves.
 SMOOTH_SD = 0.25
 LENGTH_OCTAVES = 1.85
 OWN_SD = 0.05  # neighbouring sizes train alike
-# Grids of standard deviations, each as likely: of one run, of a step of all sizes, of one size
+# How far these scatter differs from job to job, so each sd is as likely before the first run:
+# that of one run, of a step of all sizes, of a step of one size.
 NOISE_SDS = (0.08, 0.15, 0.3)
 STEP_SDS = (0.0, 0.05, 0.2)
 OWN_SDS = (0.03, 0.1)
@@ -53,11 +54,14 @@ _JITTER = 1e-10  # rounding may leave a covariance without a root
 
 
 class Paths(NamedTuple):
-    """Draws of log Epochs on the slice of each run, as walks, and the noise of one run."""
+    """Draws of log Epochs on the slice of each run, as walks, and the noise of one run.
 
-    walks: NDArray[np.float32]  # (run, draw, size)
-    wide: Vector  # (draw,): needs have a long tail upwards, which a walk alone lacks
-    noise_sd: Vector  # (draw,)
+    ``walks``: (run, draw, size); the others: (draw,).
+    """
+
+    walks: NDArray[np.float32]  # half the memory of float64: it grows with runs, draws and sizes
+    wide: Vector  # needs have a long tail upwards, which a walk alone lacks
+    noise_sd: Vector
 
     def centre(self) -> Vector:
         """Mean log Epochs (run, size)."""
@@ -81,24 +85,27 @@ class Paths(NamedTuple):
 
 
 class _Filter(NamedTuple):
-    """The walk after a slice, for each member of the grid."""
+    """The walk after a slice, for each member of the grid.
 
-    mean: Vector  # (member, size)
-    cov: Vector  # (member, size, size)
-    log_weight: Vector  # (member,)
+    ``mean``: (member, size); ``cov``: (member, size, size).
+    """
+
+    mean: Vector
+    cov: Vector
+    log_weight: Vector  # the likelihood of many runs is too small for a float
 
 
 class _Grid(NamedTuple):
     """Its members.
 
     :param noise: (member,) variance of a run.
+    :param wild: (member,) the run of the default that is wild, from 1; 0: none.
     :param step: (member, size, size) covariance of a step.
     """
 
     noise: Vector
-    # (member,): one odd run of the default must not move all others; from 1, 0: none
-    wild: NDArray[np.int_]
-    log_prior: Vector  # (member,)
+    wild: NDArray[np.int_]  # one odd run of the default must not move all others
+    log_prior: Vector
     step: Vector
 
 
@@ -195,6 +202,7 @@ def _after_run(state: _Filter, i: int, run: SliceRun, noise: Vector) -> _Filter:
         share = np.ones(len(noise))
         log_likelihood = -0.5 * (off * off / variance + np.log(variance))
     else:
+        # It only lies above: mean and variance are those of a normal cut off at z (KG-9).
         variance = column[:, i] + noise
         z = off / np.sqrt(variance)
         ratio = np.array([mills_ratio(v) for v in z.tolist()])
@@ -221,10 +229,11 @@ def _backward(
         first += counts[member]
         mean = np.stack([state.mean[member] for state in states])
         cov = np.stack([state.cov[member] for state in states])
-        # given the next slice, the mean of x(t) is mean + gain (x(t + 1) - mean),
-        # and its variance cov - gain cov = gain step
+        # Given the next slice, the mean of x(t) is mean + gain (x(t + 1) - mean), and its variance
+        # cov - gain cov = gain step: as a product it loses no digits to a difference.
         gain = np.swapaxes(np.linalg.solve(cov + step[member], cov), -1, -2)
         variance = gain @ step[member]
+        # No slice follows the newest one, so nothing more is given of it.
         variance[-1] = cov[-1]
         alone = mean - (gain @ mean[:, :, None])[..., 0]
         alone[-1] = mean[-1]

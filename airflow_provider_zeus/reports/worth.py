@@ -21,7 +21,7 @@ from airflow_provider_zeus.optimizer.slices import Change
 from airflow_provider_zeus.reports.dataset import Dataset, runs_of, total
 from airflow_provider_zeus.units import counted, energy_text
 
-LEAST = 3  # fewer changes than that have no interval
+LEAST = 3  # of two values the interval is six times as wide as their difference
 
 
 class GainAfter(NamedTuple):
@@ -47,7 +47,7 @@ class Worth:
     gain: Estimate
     energy_j: float | None
     after_changes: tuple[GainAfter, ...]
-    others: float | None  # a gain without a change of the data is chance
+    others: float | None  # beside these: a gain without a change of the data is chance
     skipped: int
     skipped_metric: float | None  # it shows what was lost by not training
 
@@ -102,7 +102,7 @@ def worth(log: Dataset, changes: Sequence[Change] = (), last: int = 20) -> Worth
                 gain = before - after
             energy_j = total(t.observation.energy_j for t in run)
             retrainings.append(_Retraining(kept.number, before, after, gain, energy_j))
-        # runs that trained nothing count only between these
+        # Runs that trained nothing before these were not "meanwhile", as the text calls them.
         if len(retrainings) == last:
             break
     if not retrainings:
@@ -158,7 +158,6 @@ def _mean(values: Sequence[float]) -> float | None:
 def _interval(values: Sequence[float]) -> Estimate:
     """The mean of at least one value with its 90 % interval, which at least three have."""
     mean = statistics.fmean(values)
-    # two values show no spread
     if len(values) < LEAST:
         return Estimate(mean, None, None)
     # 95 % quantiles of Student's t, by degrees of freedom from 1; 1.72 has 20 of them
