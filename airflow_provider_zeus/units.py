@@ -61,12 +61,14 @@ def grams_text(grams: float) -> str:
 def money_text(value: float, currency: str) -> str:
     """An amount of money with two decimals; one that is not 0 is never told as 0, and keeps its
     sign.
+
+    :param currency: empty: none is set, and the text says so.
     """
     text = f"{value:,.2f}"
     # A cost that is told as 0 would be taken for free.
     if text in ("0.00", "-0.00"):
         text = "0.00" if value == 0 else "under 0.01" if value > 0 else "over -0.01"
-    return f"{text} {currency}".strip()
+    return f"{text} {currency or '(no currency set)'}"
 
 
 def at_least(text: str) -> str:

@@ -143,7 +143,7 @@ def _other_job(trials: Sequence[Trial], reader: str | None, numbers: RunNumbers)
         return None
     text = (
         f"Another task ran under job_id {newest.job_id!r} up to run {numbers.run(other)}: "
-        f"{described}. Where both still run, give each its own job_id."
+        f"{described}. If both still run, give each its own job_id."
     )
     return Remark(RemarkKind.OTHER_TASK, since, text)
 

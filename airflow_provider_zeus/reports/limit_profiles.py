@@ -230,7 +230,7 @@ def limit_saving(
             continue
         # Nothing is known of a higher limit, so the highest one measured stands for full power.
         most = max(profiled.sums[used.batch_size].values(), key=lambda s: s.limit_w)
-        full_w = most.limit_w
+        full_w = max(full_w, most.limit_w)
         doubt = 0.0  # at one limit nothing is scaled
         if most is not used:
             doubt = Z * ratio_sd(most, used)

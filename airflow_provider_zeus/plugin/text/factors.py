@@ -65,7 +65,7 @@ class Factors(Prices):
 
     def amount(self, value: float) -> str:
         """An amount of money, in words."""
-        return money_text(value, self.currency or "(no currency set)")
+        return money_text(value, self.currency)
 
     def _exactly(self, value: float) -> str:
         return f"{value:,.8g} {self.currency}".strip()

@@ -35,6 +35,13 @@ def test_a_run_below_full_power_saved_energy_and_lost_time_with_the_profiles_int
     assert found.time_s.value == pytest.approx(-10.0)
 
 
+def test_full_power_is_the_highest_limit_of_all_kinds_of_steps() -> None:
+    other = [replace(sample, batch_size=KIND + 1) for sample in PROFILE[1:]]
+    found = limit_saving([seen(), seen(kind=KIND + 1)], [*PROFILE, *other])
+    assert found is not None
+    assert (found.runs, found.full_w) == (2, 250.0)
+
+
 def test_a_tick_of_the_counter_widens_the_ratio_of_short_samples() -> None:
     def sample(time_s: float) -> ProfileSample:
         return replace(PROFILE[0], time_s=time_s)

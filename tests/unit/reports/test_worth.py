@@ -4,6 +4,8 @@ beside what the runs cost.
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import replace
 from typing import Any
 
@@ -83,3 +85,12 @@ def test_only_the_last_ones_count_and_what_is_not_told_is_said() -> None:
     )
     given_up = [ran(1, 0.5, 0.4, State.GIVEN_UP)]
     assert worth(as_dataset(given_up, JOB)).startswith("no run reported how good")
+
+
+@pytest.mark.parametrize(("n", "quantile"), [(11, 1.812), (12, 1.796), (31, 1.697), (121, 1.658)])
+def test_the_interval_is_that_of_students_t(n: int, quantile: float) -> None:
+    gains = [0.1 * (k % 2) for k in range(n)]
+    gain = found([ran(k + 1, 0.3 + g, 0.3) for k, g in enumerate(gains)], last=n).gain
+    assert gain.low is not None and gain.high is not None
+    half = quantile * statistics.stdev(gains) / math.sqrt(n)
+    assert gain.high - gain.low == pytest.approx(2 * half, rel=0.01)
