@@ -163,11 +163,10 @@ def _interval(values: Sequence[float]) -> Estimate:
     # 95 % quantiles of Student's t, by degrees of freedom from 1
     quantiles = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81)
     free = len(values) - 1
+    # Cornish and Fisher: z + (z^3 + z) / (4 free) at z = 1.645, which is much too small for few.
+    quantile = 1.645 + 1.524 / free
     if free <= len(quantiles):
         quantile = quantiles[free - 1]
-    else:
-        # Cornish and Fisher: z + (z^3 + z) / (4 free), at z = 1.645; less than 1 % too small
-        quantile = 1.645 + 1.524 / free
     half = quantile * statistics.stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half)
 

@@ -215,7 +215,7 @@ def detail_of(
 def _excess(observation: Observation, weights: Weights) -> Figure | None:
     """The cost of profiling beyond the same samples at the chosen limit.
 
-    It is energy or time, or a share of both together. None: under 1 %, or not known.
+    It is energy or time, or a share of both together. None: under .5 %, or not known.
     """
     if observation.excess_s is None:
         return None

@@ -91,6 +91,7 @@ def test_only_the_last_ones_count_and_what_is_not_told_is_said() -> None:
 def test_the_interval_is_that_of_students_t(n: int, quantile: float) -> None:
     gains = [0.1 * (k % 2) for k in range(n)]
     gain = found([ran(k + 1, 0.3 + g, 0.3) for k, g in enumerate(gains)], last=n).gain
-    assert gain.low is not None and gain.high is not None
+    assert gain.low is not None
+    assert gain.high is not None
     half = quantile * statistics.stdev(gains) / math.sqrt(n)
     assert gain.high - gain.low == pytest.approx(2 * half, rel=0.01)
