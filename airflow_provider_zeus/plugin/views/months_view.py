@@ -116,7 +116,7 @@ def month_answer(
     return {
         "month": months[-1],
         "title": month_title(months[-1]),
-        # that have runs
+        # Those with runs: any other would open an empty page.
         "months": [months[i] for i in sorted({part.period for part in sums}, reverse=True)],
         "kinds": kinds,
         "note": " ".join(notes),

@@ -105,7 +105,7 @@ class Progress(BaseModel):
 
     text: str
     epochs: float | None
-    max_epochs: float | None  # the scale of a bar that shows how far it got
+    max_epochs: float | None  # without an end a bar cannot show how far it got
 
 
 @dataclass(frozen=True)
@@ -397,7 +397,7 @@ class RunTraces:
         weights = None
         for trial in self.trials:
             if trial.observation.where is not None and trial.batch_size is not None:
-                # A size that was tried twice has one profile, and the newer limit.
+                # A size that was tried twice has one profile: a chart for each would be equal.
                 newest[trial.batch_size] = trial.observation
                 weights = weights_of(self.job, trial.observation)
         if weights is None:
