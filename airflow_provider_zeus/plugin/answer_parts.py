@@ -155,7 +155,7 @@ class Sentence(BaseModel):
 
     text: Short
     sure: str = ""  # set apart, since a saving that is not sure is none
-    exact: str = ""  # on hover: in the sentence they would hide it
+    exact: str = ""  # on hover: in the sentence, intervals would hide what it says
     source: Source = Source()
 
 

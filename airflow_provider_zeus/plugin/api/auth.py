@@ -65,10 +65,10 @@ def _in_our_threads(check: Callable[..., None]) -> Dependency:
     return dependency
 
 
-EVERYWHERE = [Depends(_logged_in), Depends(_valid_ids)]  # Airflow itself checks nothing here
+EVERYWHERE = [Depends(_logged_in), Depends(_valid_ids)]  # Airflow checks nothing of a plugin's app
 # Airflow can permit a DAG without its runs, which these pages are about.
 MAY_READ_RUNS = _in_our_threads(requires_access_dag("GET", DagAccessEntity.RUN))
-MAY_EDIT = _in_our_threads(requires_access_dag("PUT"))  # as an edit of the DAG, it changes runs
+MAY_EDIT = _in_our_threads(requires_access_dag("PUT"))  # a setting changes runs as an edit does
 
 
 async def _from_our_page(request: Request) -> None:

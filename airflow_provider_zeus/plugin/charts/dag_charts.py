@@ -81,7 +81,7 @@ def charted(rows: Sequence[RunRow]) -> list[RunRow]:
 
     Runs that were not needed are among them if another row is.
     """
-    # A job whose new device has no meter goes on in seconds.
+    # A job goes on in seconds if its new device has no meter, and the axis holds one unit.
     units = [row.unit for row in rows if _is_known(row)]
     if not units:
         return []

@@ -62,7 +62,7 @@ def front_chart(
     etas_of: dict[OperatingPoint, list[float]] = {}
     absent: dict[int, list[float]] = {}  # no frame can show them, so a sentence names them
     for choice in choices:
-        # The policy may choose a size that has not reached the target on this device.
+        # The policy may choose a size without a point: it has not reached the target here.
         chosen = _point_of(choice, points, weights)
         if chosen is None:
             absent.setdefault(choice.batch_size, []).append(choice.eta)

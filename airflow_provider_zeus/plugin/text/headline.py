@@ -303,7 +303,7 @@ def shown_savings(
     money_by_start, grams_by_start = factors.start_saved(observations)
     per_j, per_s = at_once.per_j_and_s(_gpus(savings))
     per_both = per_j + per_s
-    # A negative price of energy is no weight.
+    # Markets have negative prices of energy at times: Eq. 2 has no such weight.
     is_weight = per_j >= 0 and per_both > 0
     if at_once.priced and is_weight:
         # Money is a sum of energy and time, as a cost is (Eq. 2).

@@ -415,7 +415,7 @@ def not_compared(savings: Savings) -> NotCompared | None:
     default = savings.default_batch_size
     # Such a job saved exactly nothing, which an interval around 0 would hide.
     if saved.low == saved.high == 0 or _ran_default_alone(savings):
-        # Other sizes may have run and left nothing.
+        # Other sizes may have run and left nothing: "ran" would deny them.
         did = "ran"
         if any(trial.batch_size not in (None, default) for trial in trials_of(savings)):
             did = "left a model"

@@ -48,7 +48,7 @@ def _row(
         costs[trial.key] = observed_cost(trial.observation, weights)
     sources = [trial.observation.energy_source for trial in measured]
     mixed = None
-    # A GPU's counter and an estimate of the processors measure different things.
+    # The sum of a GPU's counter and an estimate of the processors would mean nothing.
     if len({*sources}) > 1 or len(units) > 1:
         names = " and ".join(sorted({words.source(source) for source in sources}))
         mixed = (

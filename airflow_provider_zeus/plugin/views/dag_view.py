@@ -320,7 +320,7 @@ def lines(analysis: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve
 
 def _is_default(saving: Savings, best: BestFixed) -> bool:
     """Whether the present choice is the default at full power."""
-    # Another size is another line in any case.
+    # A line of another size is never that of the default, so it is drawn.
     if best.batch_size != saving.default_batch_size:
         return False
     # A device without limits always has full power.

@@ -87,7 +87,7 @@ def _part_key(own: Sequence[Trial]) -> PartKey:
 
 def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
     """That other map indexes of a part's task train the same job, in a sentence; else empty."""
-    # The map index alone may differ: then both train the same task and job.
+    # Of this task alone: the note names the task with most indexes, which may be another.
     same = [own for other, own in parts.items() if other._replace(map_index=key.map_index) == key]
     return run_notes.shared_job([*chain.from_iterable(same)])
 
