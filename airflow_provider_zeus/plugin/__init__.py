@@ -15,7 +15,7 @@ from airflow_provider_zeus.log_guard import guarded_log
 log = guarded_log(__name__)
 
 PREFIX = "zeus"  # all plugins share one server, so each has a prefix
-# Addresses of the views below plugin/ in Airflow's UI
+# Airflow leaves out a view whose route another plugin has already taken.
 NAV_ROUTE = "zeus"
 DAG_ROUTE = "zeus-cost"
 RUN_ROUTE = "zeus-cost-run"

@@ -46,15 +46,15 @@ class Table(BaseModel):
 
     caption: str
     columns: list[str]
-    numeric: list[bool]  # numbers are compared by their last digit
+    numeric: list[bool]  # right-aligned, or digits of one rank would not stand below each other
     rows: list[list[str]]
 
 
 class Chart(BaseModel):
-    """A chart, a text for those who cannot see it, and its table."""
+    """A chart (an ECharts option), a text for those who cannot see it, and its table."""
 
     title: str
-    # ECharts option; None: nothing to draw, and ``note`` says why
+    # None: an empty frame would look like a fault, so ``note`` alone is shown.
     option: dict[str, Any] | None = None
     text: str = ""
     note: str = ""  # a table without what it leaves out would claim to be whole
@@ -65,7 +65,7 @@ class AttemptState(BaseModel):
     """One attempt of a run, in the table."""
 
     batch_size: int | None
-    state: str  # value of model.trial.State
+    state: str  # no enum: a newer version may write one that is unknown here
     state_text: str
     start: str | None = None
 
@@ -73,7 +73,7 @@ class AttemptState(BaseModel):
 class RunRow(BaseModel):
     """The cost of one run of the job: the sum of its attempts and tries."""
 
-    number: int  # people say "run 12"; 0: it is not in the log yet
+    number: int  # its id is too long to say; 0: the log has not numbered it yet
     run_id: str
     task_id: str
     map_index: int | None
@@ -82,7 +82,7 @@ class RunRow(BaseModel):
     slice_text: Short
     began_at: float  # the browser shows it in the reader's own zone
     attempts: list[AttemptState]
-    limit: Figure  # of the last attempt
+    limit: Figure  # limits do not add up, so that of the last attempt
     epochs: Figure
     energy: Figure
     time: Figure
@@ -91,7 +91,7 @@ class RunRow(BaseModel):
     phase: str  # the first attempt says why this run was what it was
     explored: bool
     why: Short
-    state: str  # of the last attempt
+    state: str  # of the last attempt, which decides how the run ended
     state_text: str
     state_why: Short
     source: Source
@@ -109,7 +109,7 @@ class Total(BaseModel):
 class Detail(BaseModel):
     """One attempt of a run, on the run's page."""
 
-    number: str  # people say "attempt 12.2"
+    number: str  # people say "attempt 12.2", since its key is too long
     where: str
     batch_size: int | None
     state: str
@@ -155,7 +155,7 @@ class Sentence(BaseModel):
 
     text: Short
     sure: str = ""  # set apart, since a saving that is not sure is none
-    exact: str = ""  # on hover: in the sentence they would hide it
+    exact: str = ""  # on hover: in the sentence, intervals would hide what it says
     source: Source = Source()
 
 
@@ -174,10 +174,13 @@ class Problem(BaseModel):
 
 
 class JobState(BaseModel):
-    """The state of a job, with a sentence why."""
+    """The state of a job, with a sentence why.
 
-    # waiting | not exploring yet | exploring | learning | settled | below target | drifted | stale
-    # | no metric | failing
+    ``name``: waiting, not exploring yet, exploring, learning, settled, below target, drifted,
+    stale, no metric, failing, measured or tuned.
+    """
+
+    # No enum: the page makes a badge and a filter of any name, so a new state needs no script.
     name: str
     why: Short
 
@@ -198,9 +201,9 @@ class JobRow(BaseModel):
     run_id: str
     began_at: float
     batch_size: int | None
-    outcome: str  # value of model.trial.State
+    outcome: str  # no enum: a newer version may write one that is unknown here
     outcome_text: str
-    last_energy: Figure  # the one that runs has no cost yet
+    last_energy: Figure  # of the last run that ended: one that runs has no cost yet
     last_time: Figure
     tags: list[Short]
     owners: list[Short]
@@ -212,7 +215,10 @@ class JobRow(BaseModel):
 
 
 class JobSaved(BaseModel):
-    """The saving of one job so far in one DAG, by one source."""
+    """The saving of one job so far in one DAG, by one source.
+
+    ``of``: such as "newest 1,000 runs", or that the default's run is old.
+    """
 
     word: str
     kind: str = ""
@@ -220,7 +226,7 @@ class JobSaved(BaseModel):
     figure: Figure = Figure()
     amounts: str = ""
     text: Short
-    # "newest 1,000 runs" if the log holds older ones; that the default's run is old
+    # The saving of some runs must not read as that of all.
     of: str = ""
     next: Short = ""
     state: JobState | None = None  # to know it takes the whole log, so it comes late

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 hookimpl = HookimplMarker("airflow")
 log = guarded_log(__name__)
 
-DEFAULT = "True"  # of ``[zeus] enabled``, as ``switch.ON``: without that import
+DEFAULT = "True"  # of [zeus] enabled, as switch.ON: an import more would slow every task
 
 
 class TaskListener:
@@ -48,7 +48,7 @@ class TaskListener:
         except Exception:
             log.exception("Zeus does not measure this task.")
 
-    @hookimpl(tryfirst=True)
+    @hookimpl(tryfirst=True)  # what other listeners do at the end does not count
     def on_task_instance_success(self, previous_state: Any, task_instance: Any) -> None:
         """End: it did its work."""
         self._end(task_instance)
@@ -91,10 +91,10 @@ def named_tasks() -> TaskPatterns:
     task_patterns = TaskPatterns.parse(conf.get("zeus", "measure", fallback=""))
     if not task_patterns.included:
         return task_patterns
-    # The usual case needs no further import.
+    # Each task's process runs this, and the usual case needs no further import.
     if conf.get("zeus", "enabled", fallback=DEFAULT) == DEFAULT:
         return task_patterns
-    from airflow_provider_zeus.switch import OFF, enabled  # here: each task's process runs this
+    from airflow_provider_zeus.switch import OFF, enabled
 
     if enabled() == OFF:
         return TaskPatterns()
@@ -109,7 +109,7 @@ def is_measured(ti: Any, task_patterns: TaskPatterns) -> bool:
         return False
     if is_zeus_task(ti.task) or is_trained_for_a_trial(ti.task):
         return False
-    # each look of such a sensor is a process of its own, and would be a row
+    # Each look of such a sensor is a process of its own, and would be a row.
     return not getattr(ti.task, "reschedule", False)
 
 

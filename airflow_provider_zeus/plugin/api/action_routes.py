@@ -29,9 +29,9 @@ router = APIRouter(prefix="/api/dags/{dag_id}", dependencies=[auth.MAY_READ_RUNS
 
 log = guarded_log(__name__)
 
-EVENT = "zeus settings"  # administrators find it there by this name
+EVENT = "zeus settings"  # by this name administrators filter Airflow's audit log
 NO_JOB = "This DAG has no such job."
-LONGEST_BYTES = 16 * 1024  # a body is read before anything is known of its sender
+LONGEST_BYTES = 16 * 1024  # room for 1,000 escaped characters; no body may fill the memory
 
 
 class SettingChange(BaseModel):
@@ -190,7 +190,7 @@ def _audit_cost(newest: Trial, job: ZeusJob | None, live: Mapping[str, Any]) -> 
     cost_of = {line.batch_size: line.believed.cost.value for line in table.lines}
     default = cost_of[job.default_batch_size]
     usual = cost_of[table.settled.batch_size]
-    # A ratio to nothing would be no ratio.
+    # The button then names no cost: one that is not known, or 0, has no ratio.
     if default is None or not usual:
         return None
     return f"{default / usual:.2g} × that of a run of {table.settled.batch_size}"
@@ -211,4 +211,5 @@ def _audit(job_id: str, what: str, *, dag_id: str, by: str) -> None:
                 )
             )
     except Exception:
+        # The change holds already: an error as the answer would say that it does not.
         log.exception("A change of the live settings of %r is missing in the audit log.", job_id)

@@ -26,7 +26,7 @@ from airflow_provider_zeus.plugin.api import (
 )
 from airflow_provider_zeus.plugin.api.auth import EVERYWHERE
 
-STATIC = Path(__file__).parents[1] / "static"  # requests can name only files of this folder
+STATIC = Path(__file__).parents[1] / "static"  # nothing private: any user may ask for it
 TYPES = {".js": "text/javascript", ".css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -134,7 +134,7 @@ async def static(version: str, name: str, request: Request) -> Response:
     if file is None:
         raise HTTPException(404, "No such file.")
     headers = {
-        # a year: another version has another address
+        # A year: another version has another address.
         "Cache-Control": "private, max-age=31536000, immutable",
         "Vary": "Accept-Encoding",
     }

@@ -65,10 +65,10 @@ def _in_our_threads(check: Callable[..., None]) -> Dependency:
     return dependency
 
 
-EVERYWHERE = [Depends(_logged_in), Depends(_valid_ids)]  # Airflow itself checks nothing here
-# of the DAG named in the path
+EVERYWHERE = [Depends(_logged_in), Depends(_valid_ids)]  # Airflow checks nothing of a plugin's app
+# Airflow can permit a DAG without its runs, which these pages are about.
 MAY_READ_RUNS = _in_our_threads(requires_access_dag("GET", DagAccessEntity.RUN))
-MAY_EDIT = _in_our_threads(requires_access_dag("PUT"))  # the DAG named in the path
+MAY_EDIT = _in_our_threads(requires_access_dag("PUT"))  # a setting changes runs as an edit does
 
 
 async def _from_our_page(request: Request) -> None:
@@ -131,7 +131,7 @@ def with_readable_runs(user: BaseUser, dag_ids: Iterable[str]) -> set[str]:
 
     Each is asked for by itself: give those that are shown, not all.
     """
-    # The list costs one query, each check of a DAG's runs another one.
+    # The list costs one query, each check of runs another: only DAGs that are shown are checked.
     shown = readable_dags(user).intersection(dag_ids)
     return {dag_id for dag_id in shown if may_read_runs(user, dag_id)}
 
@@ -175,7 +175,7 @@ def store_name(user: BaseUser, store: Store | None) -> str:
         return store.identity
     from airflow.sdk import conf
 
-    # keyed: an address cannot be guessed from the name
+    # Keyed, or addresses could be guessed until one has this name.
     key = conf.get("api", "secret_key", fallback="") or ""
     name = hmac.new(key.encode(), store.identity.encode(), hashlib.sha256).hexdigest()
     return f"log {name[:8]}"

@@ -65,14 +65,14 @@ def dag_costs(
     # One run more tells whether there are older ones, without counting them all.
     trials = store.runs(dag_id, job_id, last=limit + 1, skip=skip)
     for trial in trials:
-        # A run that the log has by now is no longer missing.
+        # Else a run that the log has by now would also be named as missing from it.
         pending.pop(trial.key, None)
     notes = (words.left_out(store.unreadable), words.without_log(pending))
     left_out = " ".join(filter(None, notes))
     answer["left_out"] = left_out
     if not trials:
         return answer | {"note": left_out or "There is no older run."}
-    # of all DAGs: runs of another one may be another job's
+    # Of all DAGs: a remark warns if another one uses the same job_id for another job.
     newest = store.trials(job_id, last=job_remarks.NEWEST)
     live = store.settings(job_id)
     job = job_today(trials, live)
@@ -144,14 +144,14 @@ def dag_charts(user: GetUserDep, dag_id: str, job_id: str | None = None) -> Any:
     store = chosen.store
     if store is None or chosen.job_id is None:
         return {"note": chosen.note}
-    if chosen.is_all_tasks:  # they are shown by the quick answer alone
+    if chosen.is_all_tasks:  # charts are of one job; the quick answer shows the tasks
         return {"note": None}
     job = chosen.job_id
     factors = configured()
-    named = auth.sees_connections(user)  # the answer may name a Connection
+    named = auth.sees_connections(user)  # part of the key: an answer may name a Connection
     # A dict is no key of a cache.
     settings = json.dumps(store.settings(job), sort_keys=True)
-    # read before the trials, so never newer
+    # Read before the trials: a version newer than them would keep an old answer alive.
     version = store.version(dag_id, job, last=MOST_RUNS)
 
     def make() -> Any:
@@ -246,6 +246,7 @@ def _renamed(user: BaseUser, store: Store, newest: list[Trial]) -> list[str]:
         return []
     old = {trial.job_id: trial for trial in reversed(candidates)}[job_id]
     dags = {last.origin.dag_id, *auth.readable_dags(user)}
+    # Whoever may edit Connections can read the whole log anyhow.
     if old.origin.dag_id in dags or auth.sees_addresses(user):
         return [run_notes.renamed(old, last)]
     return []

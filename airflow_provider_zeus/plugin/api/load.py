@@ -24,7 +24,7 @@ from airflow_provider_zeus.airflow_compat import BaseUser
 from airflow_provider_zeus.patience import T
 
 THREADS = 2  # with more, Airflow's threads would get a smaller share of Python's global lock
-SHARE = 0.5  # of its time that a thread may compute; it sleeps for the rest
+SHARE = 0.5  # a thread computes so much of its time and leaves the rest to Airflow's pages
 
 
 class RequestLimit:
@@ -56,7 +56,7 @@ class RequestLimit:
         def leave() -> None:
             with self._lock:
                 self._under_way[name] -= 1
-                self._under_way += Counter()  # drops users without a request
+                self._under_way += Counter()  # drops users without a request, who would pile up
 
         return leave
 
@@ -115,6 +115,7 @@ async def each(chunks: Iterator[T]) -> AsyncIterator[T]:
 
     The caller holds a place in :data:`EXPORTS`.
     """
+    # None ends it: a Future cannot hold a StopIteration.
     while (chunk := await asyncio.wrap_future(_submit(lambda: next(chunks, None)))) is not None:
         yield chunk
 
@@ -137,7 +138,7 @@ def _submit(job: Callable[[], T]) -> Future[T]:
         until_s: float = getattr(_busy, "until_s", 0.0)
         time.sleep(max(0.0, until_s - time.monotonic()))
         start_s = time.thread_time()
-        # a burst of 2 s: a single page is never slowed down
+        # A burst of 2 s: a single page is never slowed down.
         until_s = max(until_s, time.monotonic() - 2.0)
         try:
             return job()

@@ -59,7 +59,7 @@ def jobs(user: GetUserDep) -> Any:
     dag_ids |= {trial.origin.dag_id for trial in trials}
     dag_ids |= {part.dag_id for part in outside}
     dag_ids |= {damage.dag_id for damage in damages}
-    # Airflow is asked once for each DAG, which may take a query each.
+    # Once for all parts of the page: Airflow may take a query for each DAG.
     allowed = auth.with_readable_runs(user, dag_ids)
     live = reading.live_settings_of({t.job_id for t in trials if t.origin.dag_id in allowed})
     about = about_dags(allowed)
@@ -94,9 +94,8 @@ def job_saved(dag_id: str, job_id: str, user: GetUserDep) -> Any:
         trials = store.runs(dag_id, job_id, last=MOST_RUNS)
     if store is None or not trials:
         raise HTTPException(404, "This DAG has no such job.")
-    # The rest of the page must not fail for a job that an upgrade wrote.
+    # A job that a newer version wrote must not fail the rest of the page.
     if overview_view.readable_job(trials[-1], store.settings(job_id)) is None:
-        # a newer version wrote it
         return JobSaved(word="Not known", text="no run of it can be read here")
     analysis = dag_routes.analysis(store, dag_id, job_id, trials=trials)
     if isinstance(analysis, JobAnalysis):
@@ -138,7 +137,7 @@ def month_saved(user: GetUserDep, month: str | None = None) -> Any:
     jobs = sorted({(part.dag_id, part.job_id) for part in sums if not part.outside})
     draws = list[SavedDraws | str]()
     worked_s = 0.0
-    # two readers of two months; with fewer, each request would fit the same jobs again
+    # Two readers of two months: with fewer, each request would fit the same jobs again.
     _savings.hold(2 * len(jobs))
 
     def fit(dag_id: str, job_id: str) -> SavedDraws | str:
@@ -169,7 +168,7 @@ def _months(month: str | None) -> list[str]:
     Raises HTTPException 422.
     """
     try:
-        # of the chart: a year and the same month before
+        # 13, so that the chart shows a month beside the same one a year before.
         bounds = month_bounds(month or month_of(time.time()), 13)
     except ValueError:
         raise HTTPException(422, "Give the month as 2026-11.") from None

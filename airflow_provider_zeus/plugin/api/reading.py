@@ -83,6 +83,7 @@ class LruCache(Generic[T]):
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
+        # Made without the lock: a slow value must not hold up readers of others.
         return self.put(key, make())
 
     def put(self, key: Hashable, value: T) -> T:
@@ -114,7 +115,7 @@ class BeliefCache:
         before = prior(log.job, log.settings)
         key = (name, belief_tag(before))
         start: _Learned = ((), before)
-        # a running trial teaches nothing yet
+        # A running trial teaches nothing yet, and each heartbeat changes it.
         ended = [trial for trial in log.lessons if trial.state is not State.RUNNING]
         versions = tuple((trial.number, trial.told_seq, trial.key) for trial in ended)
         learned_from, belief = self._beliefs.get(key, lambda: start)
@@ -177,7 +178,7 @@ def elsewhere(dag_id: str, *, named: bool) -> str:
         for name in os.environ
         if name.startswith("AIRFLOW_CONN_ZEUS")
     ]
-    # A Connection of the environment hides one of the same name in the database.
+    # Each once: a Connection of the environment hides one of its name in the database.
     others = tuple(dict.fromkeys(name for name in names if name != DEFAULT_CONN_ID))
 
     def look() -> str:
@@ -249,6 +250,7 @@ def task_order(dag_id: str) -> dict[str, int]:
         with create_session() as session:
             dag = SerializedDagModel.get_dag(dag_id, session=session)
     except Exception:
+        # Without the order the page shows the same figures, in another one.
         log.warning("The graph of a DAG cannot be read.", exc_info=True)
         return {}
     if dag is None:
@@ -265,6 +267,7 @@ def waits(dag_id: str, run_id: str, *, named: bool) -> dict[tuple[str, int], Sta
     """
     import sqlalchemy as sa
 
+    # Any task may push such an XCom, so their number is bounded below.
     which = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == WAIT)
     try:
         with create_session() as session:
@@ -376,7 +379,7 @@ def _pending_texts() -> Iterator[tuple[str, str | None]]:
     except StoreError as error:
         log.warning("Pending results in Variables cannot be read: %s", error)
     for path in sorted(_pending_files())[:most]:
-        # removed since, or not a file of ours: the job's next run warns
+        # Removed since, or not a file of ours: the job's next run warns.
         with suppress(OSError, ValueError):
             yield _file_text(path), read_file(path)
 

@@ -30,7 +30,7 @@ log = guarded_log(__name__)
 
 # A browser that stops reading would hold a connection for ever.
 CHUNK_TIMEOUT_S = 30.0
-FILE_TIMEOUT_S = 600.0  # a reader that stops reading must not hold the file for ever
+FILE_TIMEOUT_S = 600.0  # one that takes each chunk in time could still read for hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def answered(make: Callable[P, Any]) -> Callable[P, Coroutine[Any, Any, Response
         def make_response() -> Response:
             try:
                 return Response(
-                    to_json(make(*args, **named), inf_nan_mode="null"),
+                    to_json(make(*args, **named), inf_nan_mode="null"),  # no browser parses NaN
                     media_type="application/json",
                 )
             except ZeusError as error:
@@ -73,14 +73,14 @@ async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Re
 
     Raises as :func:`answered` does.
     """
-    # here: Airflow's own middleware blocks its event loop
+    # Compressed here: Airflow's own middleware would block its event loop.
     gzip = "gzip" in request.headers.get("Accept-Encoding", "")
 
     def make_response() -> Response:
         try:
             sent = make()
             chunks = _compressed(sent.chunks) if gzip else (chunk.encode() for chunk in sent.chunks)
-            # the first one here: its errors still become a 503
+            # The first one is made here: its errors still become a 503.
             chunks = itertools.chain([next(chunks)], chunks)
         except ZeusError as error:
             return _problem(user, error)
@@ -99,6 +99,7 @@ async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Re
         sending = isinstance(response, _FileResponse)
         return response
     finally:
+        # A file that is being sent frees its place when it has ended.
         if not sending:
             leave()
 
@@ -115,7 +116,7 @@ def _problem(user: BaseUser, error: ZeusError) -> Response:
 
 
 def _compressed(chunks: Iterable[str]) -> Iterator[bytes]:
-    gzip = zlib.compressobj(1, wbits=31)  # 31: with gzip's header
+    gzip = zlib.compressobj(1, wbits=31)  # 31: with the header that browsers expect of gzip
     for chunk in chunks:
         yield gzip.compress(chunk.encode())
     yield gzip.flush()

@@ -21,7 +21,7 @@ from airflow_provider_zeus.store.sql.store import Store
 
 router = APIRouter(prefix="/api")
 
-_yardsticks: LruCache[Yardstick] = LruCache(4)  # of 1,000 runs: 33 MB each
+_yardsticks: LruCache[Yardstick] = LruCache(4)  # few: one of 1,000 runs takes 33 MB
 
 
 @router.get("/dags/{dag_id}/runs/{run_id}/costs", dependencies=[auth.MAY_READ_RUNS])
@@ -39,7 +39,7 @@ def run_costs(user: GetUserDep, dag_id: str, run_id: str, job_id: str | None = N
         "job_id": job_id,
         "note": None,
         "parts": [],
-        # the page asks again after so many seconds; None: nothing will change
+        # None: nothing will change, so a page that asked again would load the server for nothing.
         "refresh_s": None,
     }
     named = auth.sees_connections(user)
@@ -181,7 +181,7 @@ def saving_of(
     job_id = last.job_id
     where = last.observation.where
     assert where is not None
-    # read before the trials, so never newer
+    # Read before the trials: a version newer than them would keep an old answer alive.
     version = store.version(dag_id, job_id, last=MOST_RUNS)
 
     def made() -> Yardstick:

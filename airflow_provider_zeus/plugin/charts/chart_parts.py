@@ -19,8 +19,8 @@ COLOURS = ("#3b82f6", "#b45309", "#0d9488", "#db2777", "#8b5cf6", "#15803d", "#d
 GREY = COLOURS[7]
 LINE = "#8a8f98"
 SHADE = "#8a8f9840"  # light: the line before it must stay readable
-ROW_PX = 14  # two labels that overlap cannot be read
-# in the middle over its axis, a long name would push the chart to the right
+ROW_PX = 14  # nearer, two labels would overlap, and neither could be read
+# In the middle over its axis, a long name would push the chart to the right.
 NAME_ABOVE = {"align": "left", "padding": [0, 0, 0, -60]}
 LEGEND = {"type": "scroll", "bottom": 0}  # it scrolls, since series may be many
 
@@ -80,7 +80,7 @@ def size_colour(batch_size: int | None) -> str:
     theirs.
     """
     # Batch sizes are mostly powers of two, so equal steps of colour are equal factors.
-    octaves = math.log2(batch_size or 32) - 5  # 32 has the first colour
+    octaves = math.log2(batch_size or 32) - 5  # any start would do, since the colours go round
     below = math.floor(octaves)
     share = octaves - below
     low = COLOURS[below % len(COLOURS)]
@@ -281,7 +281,7 @@ def base(**parts: Any) -> Option:
 
 def _spaced(axis: Any) -> Any:
     """An axis, or several, that leaves out texts of ticks which would cover others."""
-    # A chart of two quantities has two vertical axes.
+    # ECharts takes a list of axes of a chart that has two quantities.
     if isinstance(axis, list):
         return [_spaced(part) for part in axis]
     labels = axis.get("axisLabel", {})

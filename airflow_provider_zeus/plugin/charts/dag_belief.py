@@ -115,7 +115,7 @@ def _option(beliefs: BeliefTable, axis: CostAxis, costs: Sequence[float]) -> Opt
     if is_wide:
         scale = {"type": "log"}
     y_axis = {"name": axis.name, "nameTextStyle": NAME_ABOVE, **scale}
-    beside = {"symbolOffset": [16, 0]}  # of what is observed: it does not cover the belief
+    beside = {"symbolOffset": [16, 0]}  # in its column, what is observed would cover the belief
     ends = {"silent": True, "symbol": "rect", "symbolSize": [14, 2]}
     return base(
         grid=grid(top=36, bottom=72),
@@ -159,7 +159,7 @@ def _whisker(i: int, cost: Estimate, size: float) -> list[list[object]]:
         return []
     if cost.low <= 0:
         return []
-    # "-" is the gap to the next one
+    # ECharts breaks a line at "-": else it would join each whisker to the next.
     return [[i, number(cost.low / size)], [i, number(cost.high / size)], [i, "-"]]
 
 
@@ -273,7 +273,7 @@ def service(served: Sequence[Served]) -> Chart:
     dots = [
         {
             "value": [kind.start.value, number(kind.ratio)],
-            # the marks that its runs have in the chart of costs
+            # As in the chart of costs, so that readers learn the marks once.
             "symbol": START_MARKS.get(kind.start, "circle"),
             "label": {"show": True, "formatter": f"{kind.ratio:.3f}", "position": "right"},
         }

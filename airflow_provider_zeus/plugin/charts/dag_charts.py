@@ -45,7 +45,7 @@ MOST_LABELS = 40  # more labels would cover the line
 ROWS_UP = 2  # more rows would shrink the chart; a label without a place is left out
 CROSS = "path://M0,0L10,10M10,0L0,10"
 DASH = "path://M0,4L10,4L10,6L0,6Z"
-# it reads as a mark of its own beside circle and square
+# It reads as a mark of its own beside circle and square.
 HALF_ROUND = "path://M0,5A5,5 0 0 1 10,5L10,10L0,10Z"
 MARKS = {  # symbols, since not everybody sees colours
     CROSS: "Cross: missed its target.",
@@ -64,7 +64,7 @@ class ComparisonCurve:
     """The cost of each run under an alternative [J or s], drawn beside the runs."""
 
     name: str
-    values: Mapping[RunKey, Estimate]  # the intervals are a band, which a line cannot show
+    values: Mapping[RunKey, Estimate]  # with intervals: a line alone would look exact
     dash: str = "dashed"  # two lines must differ without colours
 
 
@@ -81,7 +81,7 @@ def charted(rows: Sequence[RunRow]) -> list[RunRow]:
 
     Runs that were not needed are among them if another row is.
     """
-    # A job whose new device has no meter goes on in seconds.
+    # A job goes on in seconds if its new device has no meter, and the axis holds one unit.
     units = [row.unit for row in rows if _is_known(row)]
     if not units:
         return []
@@ -174,7 +174,7 @@ def cost_chart(
     if marks:
         series.append(vertical_lines(marks))
     option = over_runs(shown, axis.name, series, zero=True)
-    if curves:  # their names stand beside the chart
+    if curves:  # their names need room beside the chart
         option["grid"]["right"] = 110
     # A job without batch sizes has one colour, which needs no words.
     has_sizes = any(_size(run.row) is not None for run in trained)
@@ -214,7 +214,7 @@ def _label_rows(shown: Sequence[RunRow], highest: float) -> dict[int, int]:
     labelled = [i for i, row in enumerate(shown) if _gave_up(row)]
     if len(shown) <= MOST_LABELS:
         labelled += [i for i in range(len(shown)) if _is_change(shown, i)]
-    # of the smallest such chart without its margins
+    # Of the smallest such chart without its margins: labels that fit there fit in any.
     step_px = 440.0 / len(shown)
     high_px = 120.0
     per_px = highest or 1.0
@@ -395,7 +395,7 @@ def _dots(trained: Sequence[_RunPoint]) -> list[Option]:
             name += f" ({source})"
         style = {"color": size_colour(size), "opacity": 1}
         drawn = scatter(name, [run.point for run in runs], px=px, style=style)
-        # over all lines, which would cut them
+        # Over all lines, which would cut them.
         dots.append(drawn | {"label": {"position": "top"}, "z": 3})
     return dots
 

@@ -35,12 +35,12 @@ from airflow_provider_zeus.units import UNKNOWN, counted, three_digits
 FRONT = "Pareto front"
 RAN = "chosen by runs"
 PROFILED = "profiled only"
-# of what runs at an eta, named by the legend: names beside them would cover points
+# Of what runs at an eta, named by the legend: names beside them would cover points.
 FRAMES = (
     *("circle", "rect", "diamond", "triangle"),
     *("path://M0,0L20,0L10,18Z", "path://M5,0L15,0L20,9L15,18L5,18L0,9Z"),
 )
-# of the smallest such chart without its margins
+# Of the smallest such chart without its margins: labels that fit there fit in any.
 WIDE_PX = 360.0
 HIGH_PX = 200.0
 DOT_PX = 12
@@ -60,9 +60,9 @@ def front_chart(
     """
     title = "Energy against time"
     etas_of: dict[OperatingPoint, list[float]] = {}
-    absent: dict[int, list[float]] = {}  # a choice without a point is named below the chart
+    absent: dict[int, list[float]] = {}  # no frame can show them, so a sentence names them
     for choice in choices:
-        # The policy may choose a size that has not reached the target on this device.
+        # The policy may choose a size without a point: it has not reached the target here.
         chosen = _point_of(choice, points, weights)
         if chosen is None:
             absent.setdefault(choice.batch_size, []).append(choice.eta)
@@ -261,7 +261,7 @@ class _Axis:
             gap,
             min=float(f"{self.low / self.size:.3g}"),
             max=float(f"{self.high / self.size:.3g}"),
-            # the ends are no round numbers
+            # The ends are no round numbers, which nobody wants to read.
             axisLabel={"showMinLabel": False, "showMaxLabel": False},
         )
 

@@ -94,7 +94,7 @@ class _Axis(NamedTuple):
         """A sum as it is written [J, s or runs]."""
         if not self.in_runs:
             return value
-        # A first run of the default saves nothing but noise.
+        # A first run of the default saves nothing but noise, which would read as a loss.
         return round(value / self.size, 3)
 
     def _amount(self, shown: float) -> str:
@@ -150,7 +150,7 @@ def saved_chart(saving: Savings, rows: Sequence[RunRow], weights: Weights) -> Ch
 def _sums(saving: Savings, rows: Sequence[RunRow]) -> list[_Sum]:
     """The sums up to each run that has a row, oldest first."""
     by_key = {row_key(row): row for row in rows}
-    # What exploration cost is not known if it is not known of one run.
+    # A sum that lacks the exploration of one run would be too low.
     has_explored = all(step.exploration is not None for step in saving.steps)
     explored = 0.0
     sums = []
@@ -189,8 +189,9 @@ def _series(sums: Sequence[_Sum], axis: _Axis, break_even_run: int | None) -> li
         line(SUM, COLOURS[0], saved),
         line(EXPLORED, COLOURS[1], explored, dash="dashed"),
     ]
-    if len(sums) == 1:  # no line shows it
+    if len(sums) == 1:  # a line of one point is invisible
         series = [part | {"symbol": "circle", "symbolSize": 8} for part in series]
+    # From the first run on there was nothing to make up for: a mark would tell of a loss.
     if break_even_run is not None and break_even_run > 1:
         series.append(vertical_lines([(break_even_run - 1, "break-even")]))
     return series

@@ -50,7 +50,7 @@ class MetricCurve:
             return None
         metric = "metric"
         aim = observation.target_value
-        with suppress(JobSpecError):  # another version wrote it
+        with suppress(JobSpecError):  # another version wrote it: its values are drawn all the same
             target = Target.parse(trial.spec.get("target"))
             metric = target.metric
             if aim is None:
@@ -139,7 +139,7 @@ def _add_targets(option: Option, curves: Sequence[MetricCurve], aims: Sequence[f
 
 def _table(title: str, curves: Sequence[MetricCurve], longest: int) -> Table:
     """The metric after every so many epochs, so that the table stays short."""
-    # A training may have thousands of epochs.
+    # Evenly over all epochs: the first rows alone would hide how the training ended.
     every = math.ceil(longest / MOST_ROWS)
     epochs = sorted({1, longest, *range(every, longest + 1, every)})
     rows = [[str(n), *(curve.text(n) for curve in curves)] for n in epochs]
@@ -188,7 +188,7 @@ def _line(curve: MetricCurve, colour: str) -> Option:
         "type": "line",
         "name": name,
         "symbolSize": 5,
-        "showSymbol": len(points) <= 2 * MOST_ROWS,
+        "showSymbol": len(points) <= 2 * MOST_ROWS,  # more would cover the line
         "itemStyle": {"color": colour},
         "lineStyle": {"color": colour},
         "data": points,

@@ -72,7 +72,7 @@ def over_runs(
         "name": axis,
         "nameGap": 12,
         "nameTextStyle": NAME_ABOVE,
-        # room for the label of the highest point, below the axis' name
+        # Room for the label of the highest point, which would cover the axis' name.
         "boundaryGap": [0, "8%"],
     }
     if zero:
@@ -84,7 +84,7 @@ def over_runs(
         yAxis=y_axis,
         series=list(series),
     )
-    if any("markLine" in part for part in series):  # a mark's label is above the chart
+    if any("markLine" in part for part in series):  # a mark's label needs room above the chart
         option["yAxis"]["nameGap"] = 28
         option["grid"]["top"] = 46
     if len(shown) > LARGE:
@@ -96,7 +96,7 @@ def over_runs(
 def _legend(series: Sequence[Option]) -> list[str | Option]:
     names: list[str | Option] = [part["name"] for part in series if part["name"]]
     if SURE in names:
-        # An interval is drawn before the line that it is of, and named after it.
+        # An interval is drawn first, or it would cover its line; the line is named first.
         interval = names.index(SURE)
         names[interval] = names[interval + 1]
         names[interval + 1] = {"name": SURE, "icon": "rect"}

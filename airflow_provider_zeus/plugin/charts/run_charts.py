@@ -132,7 +132,7 @@ def _spans(drawn: Sequence[tuple[Trial, Sequence[PowerPoint]]]) -> list[_Span]:
                     point=point,
                 )
             )
-            # A point holds a mean since the one before it.
+            # A point holds a mean since the one before it, so it begins there.
             start_s = point.t_s
         offset_s += start_s
     return spans
@@ -265,7 +265,7 @@ def _mean_w(spans: Sequence[_Span]) -> float | None:
         energy_j += (span.end_s - span.start_s) * power_w
         if time_s:
             mean_w = energy_j / time_s
-        elif mean_w is None:  # Points that a training reports may cover no time.
+        elif mean_w is None:  # points that a training reports may cover no time
             mean_w = power_w
     return mean_w
 
@@ -321,7 +321,7 @@ class _GpuEnergy:
         energies_j = observation.gpu_energy_j or ()
         names = (observation.gpu_uuid or "").split(",")
         if len(set(names)) != len(energies_j):
-            # Two attempts with nameless GPUs then share their lines.
+            # By position: two attempts with nameless GPUs then share their bars.
             names = [f"number {i}" for i in range(1, len(energies_j) + 1)]
         return dict(zip(names, energies_j, strict=True))
 
@@ -348,7 +348,7 @@ def gpus(trials: Sequence[Trial]) -> Chart | None:
         why = attempts[-1].trial.observation.reasons.get("gpu_energy_j", "")[:LONGEST]
         return Chart(title=title, note=f"Not known: {why or 'the log holds no energy by GPU'}.")
     newest = measured[-1]
-    # A counter and an estimate are never stacked on each other.
+    # A counter and an estimate on one bar would read as one measurement.
     shown = [attempt for attempt in measured if attempt.source == newest.source]
     sums_j: dict[str, float] = {}
     for attempt in shown:

@@ -50,7 +50,7 @@ class _Quantity:
     symbol: str
     dash: str
     axis_index: int
-    height: float  # Two flat lines lie at different heights, so that they do not cover each other.
+    height: float  # two flat lines at one height would cover each other
 
     @classmethod
     def energy(cls, values_j: Sequence[float]) -> _Quantity:
@@ -179,6 +179,7 @@ def curve(
         grid=grid(right=64, top=30 + ROW_PX * rows_above),
         legend={"bottom": 0},
         xAxis=value_axis("power limit [W]", 28, scale=True),
+        # One grid: the lines of a second one would lie between those of the first.
         yAxis=[energy.axis(), {**time.axis(), "splitLine": {"show": False}}],
         series=[energy_line, time.line(limits_w)],
     )
@@ -239,8 +240,8 @@ def _table_rows(
     costs = [
         weights.cost(of_limit.energy_j, of_limit.time_s) / of_limit.samples for of_limit in sums
     ]
-    # Full power is what the reader compares with.
-    whole = costs[-1]  # the highest limit is what others are compared with
+    # In % of full power, which is what the reader compares with.
+    whole = costs[-1]
     rows = []
     for of_limit, cost in zip(sums, costs, strict=True):
         power_w = None

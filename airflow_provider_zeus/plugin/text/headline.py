@@ -142,7 +142,7 @@ def _odd_default(savings: Savings, upcoming: Upcoming) -> str:
         return _old_default(savings, measure)
     trials = trials_of(savings)
     states = {trial.state for trial in trials}
-    if states == {State.NO_METRIC}:  # the page says how to report one
+    if states == {State.NO_METRIC}:  # another part of the page tells how to report one
         return ""
     if State.CONVERGED not in states:
         return (
@@ -225,7 +225,7 @@ def _gpus(savings: Savings | RunSaving) -> int:
 
 def of_run(saving: RunSaving, weights: Weights, source: Source, factors: Factors) -> list[Answer]:
     """The saving of a run; empty if it is not known, or it was the default's own run."""
-    # The default's own run saved exactly nothing.
+    # The default's own run saved exactly nothing, and a card of zeros tells nothing.
     if not saving.kept or not saving.cost.saved.value:
         return []
     shown = shown_savings(saving, saving.runs, source, factors)
@@ -296,14 +296,14 @@ def shown_savings(
             weights=TIME,
         ),
     ]
-    # Money and carbon at the prices of a start at once; what waiting for a cheaper one saved is
-    # added, and exact.
+    # At the prices of a start at once, which the default would have paid; what waiting for a
+    # cheaper one saved is exact, and is added.
     observations = [trial.observation for run in runs for trial in run.compared]
     at_once = factors.at_once(observations)
     money_by_start, grams_by_start = factors.start_saved(observations)
     per_j, per_s = at_once.per_j_and_s(_gpus(savings))
     per_both = per_j + per_s
-    # A negative price of energy is no weight.
+    # Markets have negative prices of energy at times: Eq. 2 has no such weight.
     is_weight = per_j >= 0 and per_both > 0
     if at_once.priced and is_weight:
         # Money is a sum of energy and time, as a cost is (Eq. 2).

@@ -43,7 +43,7 @@ from airflow_provider_zeus.units import counted, energy_text, share_text, time_t
 OLDER = "Charts and sums are of the newest runs alone; the export has the older ones too."
 EXCLUDED_RUN = "Excluded by hand: this run teaches nothing. What it cost and saved still counts."
 MOST_WAITS = 20  # a mapped task may have thousands
-MOST_WHY = 500  # any DAG may write it
+MOST_WHY = 500  # any DAG may write it, of any length
 RUNNING = Verdict(
     kind="running", word="Running", text="What it saves or loses is shown when it has ended."
 )
@@ -249,7 +249,7 @@ def renamed(old: Trial, new: Trial) -> str:
         gone = f"task {old.origin.task_id} has not run since"
     rename = "airflow zeus jobs rename"
     name = shlex.quote(new.job_id)
-    # the runs that it has by now step aside
+    # A name with runs of its own takes no other history, so they step aside first.
     free_it = f"{rename} {name} {shlex.quote(new.job_id + '.new')}"
     return (
         f"This job looks like {old.job_id} under a new name: {gone}, and its batch sizes and "
@@ -299,7 +299,7 @@ def deadline(trials: Sequence[Trial]) -> str:
     due_s = deadlines_s[-1]
     by = f"Deadline: {_minute(due_s)}"
     # Its lease ran out at some time after it died, so the end in the log is no end of work.
-    if trials[-1].state is State.ABANDONED:  # it was closed long after it died, if at all
+    if trials[-1].state is State.ABANDONED:
         return f"{by}. The run died and left no result."
     closed_s = [trial.closed_at for trial in trials if trial.closed_at is not None]
     # An attempt without an end may still hold the run up.
@@ -323,7 +323,7 @@ def _untaught(trials: Iterable[Trial], learn_from: Sequence[str]) -> Counter[str
     type_of = {}
     for trial in trials:
         origin = trial.origin
-        # Attempts and tries of one run count once.
+        # By run, or one with several attempts or tries would count several times.
         type_of[origin.run_id, origin.task_id, origin.map_index] = origin.run_type
     return Counter(kind for kind in type_of.values() if kind not in learn_from)
 
@@ -336,7 +336,7 @@ def _remedy(learn_from: Sequence[str], more: Sequence[str]) -> str:
 def shared_job(trials: Iterable[Trial]) -> str:
     """That map indexes of one task share the job, and how to part them; empty if none does."""
     origins = (trial.origin for trial in trials)
-    # A retried index counts once.
+    # A retried index would else look like two that share the job.
     mapped = dict.fromkeys((o.run_id, o.task_id, o.map_index) for o in origins if o.map_index >= 0)
     counts = Counter((run_id, task_id) for run_id, task_id, _ in mapped)
     (_, task), most = max(counts.items(), key=lambda count: count[1], default=(("", ""), 0))
@@ -359,7 +359,7 @@ class StartWait:
 
     until_s: float | None
     why: str
-    trains: str | None = None  # the reader looks for the task that trains
+    trains: str | None = None  # readers look for the task that trains, not the one that waits
 
     @classmethod
     def read(cls, value: object, *, named: bool) -> Self | None:

@@ -23,10 +23,10 @@ from airflow_provider_zeus.reports.run_figures import RunSaving
 from airflow_provider_zeus.reports.savings import Savings
 from airflow_provider_zeus.units import counted, energy_text, share_text, time_text
 
-# energy and time, weighed: a share alone, since its joules would be taken for energy
+# Energy and time, weighed: a share alone, since its joules would be taken for energy.
 TOGETHER = "Together"
 EARLY = 3  # the first runs only try things out
-VERDICTS = ("saved", "lost", "even")  # good news first
+VERDICTS = ("saved", "lost", "even")  # a sentence says “saved … but took …”, so savings come first
 COLOURS = {"saved": "good", "lost": "bad"}
 QUESTIONS = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}
 
@@ -39,14 +39,14 @@ class Outcome:
 
     :param verb: "saved" or "lost" by the value alone; ``kind`` may also be "even".
     :param share: of the baseline, as "18 %"; empty if it is 0 or not known.
+    :param between: the interval of the share, "12 to 24 %", or "3 % more to 5 % less" if it holds
+        both; the share if it was measured.
     """
 
     verb: str
     kind: str  # even: the interval holds both, so nothing can be claimed
     amount: str
     share: str
-    # The interval of the share, "12 to 24 %", or "3 % more to 5 % less" if it holds both;
-    # the share if it was measured
     between: str
     interval: str
 
@@ -122,7 +122,7 @@ def _between(low: float, high: float, spent: float, share: str) -> str:
     # A default that would have cost nothing has no share.
     if low == high or low + spent <= 0:
         return share
-    # each end as a share of what the default would have taken then
+    # The doubt is about the default, so each end is a share of another cost of it.
     low_share = abs(low / (low + spent))
     high_share = abs(high / (high + spent))
     if low < 0 < high:
@@ -170,7 +170,7 @@ def saved_sentence(
     :param sure: whether to tell the intervals; else the doubt is told elsewhere.
     """
     texts: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
-    how_sure = f"{SURE}: "  # it is said once, with the first interval
+    how_sure = f"{SURE}: "  # said once: with each interval it would drown the figures
     for name, outcome in _in_order(kinds):
         text = _share_of(name, outcome)
         if sure and outcome.interval == "measured":
@@ -303,7 +303,7 @@ class ShownSaving(NamedTuple):
     baseline: float | None = None
     weights: Weights = ENERGY
     factor: float = 1.0
-    # of it by waiting for a cheaper start: exact, since it is of the energy that was drawn
+    # By waiting for a cheaper start: exact, since it is of the energy that was drawn.
     start: float = 0.0
 
     def text(self, amount: float) -> str:
@@ -415,7 +415,7 @@ def not_compared(savings: Savings) -> NotCompared | None:
     default = savings.default_batch_size
     # Such a job saved exactly nothing, which an interval around 0 would hide.
     if saved.low == saved.high == 0 or _ran_default_alone(savings):
-        # Other sizes may have run and left nothing.
+        # Other sizes may have run and left nothing: "ran" would deny them.
         did = "ran"
         if any(trial.batch_size not in (None, default) for trial in trials_of(savings)):
             did = "left a model"
@@ -454,10 +454,10 @@ def _ran_default_alone(savings: Savings) -> bool:
 
 
 class JobWord(NamedTuple):
-    """The verdict on a job."""
+    """The verdict on a job. ``colour``: good, bad or warn; empty: neither is known."""
 
     text: str
-    colour: str  # good | bad | warn; empty: neither is known
+    colour: str
 
 
 def job_word(savings: Savings) -> JobWord:

@@ -43,7 +43,7 @@ SOURCES = {
     "estimate": ESTIMATE,
     "simulated": "simulated",
 }
-# the kinds of badges of sources that are no exact measurement, the least exact last
+# The least exact last: a badge takes the last one that it finds.
 ESTIMATES = {"rapl_share": "estimate", "estimate": "estimate", "simulated": "simulated"}
 # Not every reader knows what a word on a badge means.
 MEANINGS = {
@@ -129,8 +129,8 @@ def data_slice(name: str | None) -> str:
 
     The end of a data interval, a full timestamp, is cut to a day or a minute (UTC).
     """
-    # fromisoformat() would read a week such as "2026-W05" as a day.
-    if name is None or len(name) <= len("2026-01-31"):  # a day or a week that an author named
+    # fromisoformat() would read an author's week such as "2026-W05" as a day.
+    if name is None or len(name) <= len("2026-01-31"):
         return name or ""
     try:
         moment = datetime.fromisoformat(name).astimezone(UTC)

@@ -47,8 +47,8 @@ def _row(
         units.add(weights.unit)
         costs[trial.key] = observed_cost(trial.observation, weights)
     sources = [trial.observation.energy_source for trial in measured]
-    mixed = None  # figures of two meters are never added
-    # A GPU's counter and an estimate of the processors measure different things.
+    mixed = None
+    # The sum of a GPU's counter and an estimate of the processors would mean nothing.
     if len({*sources}) > 1 or len(units) > 1:
         names = " and ".join(sorted({words.source(source) for source in sources}))
         mixed = (
@@ -122,11 +122,11 @@ def _why_missing(trial: Trial, name: str) -> str:
 
 
 class _Attempts(NamedTuple):
-    """One figure of each attempt of a run."""
+    """One figure of each attempt of a run. ``name``: of its field, which has reasons of gaps."""
 
     run: Sequence[Trial]
     values: Sequence[float | None]
-    name: str  # a field of the observation, whose reason tells why a figure is missing
+    name: str
 
     @classmethod
     def of(cls, run: Sequence[Trial], name: str) -> Self:

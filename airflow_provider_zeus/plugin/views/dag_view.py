@@ -97,7 +97,7 @@ class JobRuns:
         # The whole history is there: nothing is left to drop.
         if not self.more:
             return rows
-        # One run more than the table shows was read: the one whose newest trial is the oldest.
+        # The run that was read only to know that there are older ones has no row.
         runs = grouped(self.trials, lambda trial: trial.origin.run_id)
         # Which run is the oldest is decided as the store decides it: by its newest trial.
         oldest_run = min(runs, key=lambda run_id: max(trial.number for trial in runs[run_id]))
@@ -185,7 +185,6 @@ class JobLog:
     def worth(self) -> str:
         """The gain of the last retrainings; empty if nothing tells it."""
         log = self.analysis.log
-        # A text says why nothing is known.
         bought = worth(log, log.belief().changes)
         if not isinstance(bought, str):
             return (
@@ -321,7 +320,7 @@ def lines(analysis: JobAnalysis, rows: Sequence[RunRow]) -> list[ComparisonCurve
 
 def _is_default(saving: Savings, best: BestFixed) -> bool:
     """Whether the present choice is the default at full power."""
-    # Another size is another line in any case.
+    # A line of another size is never that of the default, so it is drawn.
     if best.batch_size != saving.default_batch_size:
         return False
     # A device without limits always has full power.

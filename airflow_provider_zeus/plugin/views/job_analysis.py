@@ -33,7 +33,7 @@ class JobAnalysis:
     log: Dataset
     profiles: Sequence[ProfileSample]
     weights: Weights
-    # what all parts say of the next run, and of the size that runs if nothing is tried
+    # Made once: parts that each decided for themselves could contradict each other.
     decided: NextDecision
     saving: Savings
     next_run: Upcoming

@@ -106,7 +106,7 @@ class MeasuredLog:
             return Sentence(text=headline.NO_RUN)
         spent = RunsSpent.of(self.ended)
         saved = limit_sentence(self.limit, self.weights)
-        # Then the page says why there is no saving, and what to do.
+        # A reader who sees no saving wants to know why, and what to do.
         if not saved:
             saved = nothing_saved(self.job, self.newest)
         count = counted(spent.runs, "run")
@@ -307,7 +307,7 @@ def _limit_saved(unit: str, full: float, saved: Estimate) -> Saved:
 
 def nothing_saved(job: ZeusJob, newest: Observation) -> str:
     """Why there is nothing to tell of a saving, in a sentence's middle."""
-    # Then lower limits were measured, and none was better.
+    # It is set only after lower limits were measured: then nothing is left to tune.
     if UNCAPPED in newest.reasons:
         return "No power limit can save anything here, so none is chosen"
     if job.tries_limits:

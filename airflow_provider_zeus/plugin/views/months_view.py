@@ -92,7 +92,7 @@ def month_answer(
     groups = by_group(of_month, about)
     kinds = []
     for kind in sorted({*now, *before}, key=energy_first):
-        # A kind of the month before alone still stands beside an empty month.
+        # A kind that only the month before has is shown, or that month would lack its cost.
         shown = _month_kind(kind, now.get(kind, []), before.get(kind, []), factors=factors)
         shown.groups = _group_tables(groups, kind, factors)
         kinds.append(shown)
@@ -116,7 +116,7 @@ def month_answer(
     return {
         "month": months[-1],
         "title": month_title(months[-1]),
-        # that have runs
+        # Those with runs: any other would open an empty page.
         "months": [months[i] for i in sorted({part.period for part in sums}, reverse=True)],
         "kinds": kinds,
         "note": " ".join(notes),

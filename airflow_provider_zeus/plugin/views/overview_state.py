@@ -17,7 +17,7 @@ from airflow_provider_zeus.reports.dataset import often_below, runs_of
 from airflow_provider_zeus.units import counted
 
 NEWEST = 12  # the list of all jobs is read at once, so few of each
-RECENT = 3  # runs: exploration among them makes a job "exploring"; fewer settle nothing
+RECENT = 3  # runs: two that took one size may have drawn it by chance
 
 
 def state_of(trials: Sequence[Trial], now: float) -> JobState:
@@ -37,8 +37,8 @@ def state_of(trials: Sequence[Trial], now: float) -> JobState:
         return _without_sizes(newest)
     try:
         learn_from = newest.job.learn_from
-    except JobSpecError:  # a newer version wrote it
-        # Its list of types cannot be read: no run may look excluded by it.
+    except JobSpecError:
+        # A newer version wrote it: no run may look excluded by a list that cannot be read.
         learn_from = [trial.origin.run_type for trial in trials]
     if not any(trial.origin.run_type in learn_from for trial in trials):
         return JobState(name="waiting", why=run_notes.none_teaches(trials, learn_from))
@@ -85,7 +85,7 @@ def _with_period(text: str) -> str:
 
 
 def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
-    first: dict[str, float] = {}  # the map indexes of a DAG run begin together
+    first: dict[str, float] = {}  # map indexes begin together: no gap of the schedule
     for run in runs:
         if any(trial.state is State.RUNNING for trial in run):
             return None
@@ -99,7 +99,7 @@ def _stale(runs: Sequence[Sequence[Trial]], now: float) -> JobState | None:
     rhythm = ""
     if len(gaps_s) >= 2:
         usual_s = statistics.median(gaps_s)
-        # three times its interval, but a job that runs every minute is not stale after three
+        # Three times its interval, but a job that runs every minute is not stale after three.
         limit_s = max(3 * usual_s, 3600.0)
         rhythm = f"; usually one begins every {_span(usual_s)}"
     age_s = now - begins_s[-1]
@@ -115,7 +115,7 @@ def _exploring(trials: Sequence[Trial], learn_from: Collection[str]) -> JobState
     """
     every = runs_of(trials)
     teaching = [run for run in every if run[-1].origin.run_type in learn_from]
-    # others could not use the log
+    # A run that could not use the log shows nothing of the policy.
     runs = [run for run in teaching if run[-1].planned.phase is not Phase.FALLBACK]
     ended = [run for run in teaching if run[-1].state is not State.RUNNING]
     reached = any(run[-1].state is State.CONVERGED for run in ended)
@@ -195,8 +195,8 @@ def trend_of(rows: Sequence[RunRow]) -> Trend:
     :param rows: newest first.
     """
     costs = _comparable(rows)
-    # Below that a single odd run would be the trend.
-    if len(costs) < 4:  # two of them newer than the others
+    # With one run in a half, a single odd one would be the trend.
+    if len(costs) < 4:
         return Trend(
             text="too few runs",
             exact="A trend needs 4 runs of known cost and of one energy source.",
@@ -238,6 +238,7 @@ def _blocks(costs: Sequence[float]) -> str:
 
 def _span(seconds: float) -> str:
     for size, name in ((86400.0, "day"), (3600.0, "hour"), (60.0, "minute")):
+        # Else 23.6 hours would read "24 hours".
         if seconds >= 0.95 * size:
             count = max(round(seconds / size), 1)
             return counted(count, name)

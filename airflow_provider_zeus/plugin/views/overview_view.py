@@ -50,7 +50,7 @@ NO_JOBS = (
 
 NOT_NOW = " A run that is training now is not changed."
 
-# live settings, and who changed them last or their "problem"
+# Settings and their last change; or a "problem" alone, since then no setting holds.
 Live = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -89,8 +89,7 @@ def rows(
         if trial.origin.dag_id in allowed:
             allowed_trials.append(trial)
         else:
-            # Whether a job is shared is known of all DAGs, also of those that the reader may not
-            # see.
+            # A DAG that is hidden from the reader shares the job all the same.
             of_others.add(trial.job_id)
     job_rows = []
     for (dag_id, job_id), group in groupby(

@@ -87,7 +87,7 @@ def _part_key(own: Sequence[Trial]) -> PartKey:
 
 def shared_job(parts: Mapping[PartKey, Sequence[Trial]], key: PartKey) -> str:
     """That other map indexes of a part's task train the same job, in a sentence; else empty."""
-    # The map index alone may differ: then both train the same task and job.
+    # Of this task alone: the note names the task with most indexes, which may be another.
     same = [own for other, own in parts.items() if other._replace(map_index=key.map_index) == key]
     return run_notes.shared_job([*chain.from_iterable(same)])
 
@@ -105,7 +105,7 @@ class Progress(BaseModel):
 
     text: str
     epochs: float | None
-    max_epochs: float | None  # the scale of a bar that shows how far it got
+    max_epochs: float | None  # without an end a bar cannot show how far it got
 
 
 @dataclass(frozen=True)
@@ -399,7 +399,7 @@ class RunTraces:
         weights = None
         for trial in self.trials:
             if trial.observation.where is not None and trial.batch_size is not None:
-                # A size that was tried twice has one profile, and the newer limit.
+                # A size that was tried twice has one profile: a chart for each would be equal.
                 newest[trial.batch_size] = trial.observation
                 weights = weights_of(self.job, trial.observation)
         if weights is None:

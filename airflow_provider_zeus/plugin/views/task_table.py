@@ -27,7 +27,7 @@ class TaskLine(BaseModel):
 
     name: Short
     job_id: str | None = None
-    runs: int  # a mapped task has as many as indexes
+    runs: int  # one for each index of a mapped task, whose cost they explain
     share: Figure = Figure()  # of this source alone: figures of two sources do not compare
     energy: Figure
     time: Figure
@@ -146,6 +146,7 @@ def graph_order(after: Mapping[str, Collection[str]]) -> dict[str, int]:
     while ready:
         task = ready.pop(0)
         order[task] = len(order)
+        # Sorted: the order of a set of names differs between processes.
         for following_task in sorted(after.get(task, ())):
             waits[following_task] -= 1
             if waits[following_task] == 0:
