@@ -23,27 +23,31 @@ from airflow_provider_zeus.model.trial import (
 )
 from airflow_provider_zeus.model.wire import Name
 
-# a series is asked for again after that; after that, if there was no answer
+# Requests cost, so one task asks a service for all; sooner again if that task got no answer.
 FRESH_S = 900.0
 RETRY_S = 60.0
-UPGRADE = "airflow zeus db upgrade"  # one text for all errors that ask for it
+UPGRADE = "airflow zeus db upgrade"  # one text, so that all errors name the same command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskRequest:
-    """The question of a recurrence for a batch size."""
+    """The question of a recurrence for a batch size.
 
-    job: ZeusJob  # live settings are the store's: it applies them under its lock
+    Of the last three, None: nothing pins the size; there is no deadline [s since the epoch]; the
+    schedule's end is not known.
+    """
+
+    job: ZeusJob  # without live settings: a change just before the decision still counts
     job_id: str
     ti_id: str
     origin: Origin
     device: DeviceInfo | None = None  # None: a pod is asked for before its device is known
     lease_s: float = 90.0
-    # what makes the run take the default batch size; None: nothing does
+    # The decision names it: a person would look for a live setting that is not there.
     pinned_by: str | None = None
-    # when the run has to end [s since the epoch]; None: no deadline
+    # Not a duration: a retry has to end when its first try had to.
     finish_by_s: float | None = None
-    # runs after this one until the schedule ends; None: not known, or no end
+    # A try pays only if enough later runs use what it finds.
     runs_left: int | None = None
 
 
@@ -51,22 +55,25 @@ class AskRequest:
 class AskAnswer:
     """The answer: an open trial, and the measurements of the job's earlier runs about power on this
     device.
+
+    :param limits_found_w: gpu uuid -> (limit found, limit last set) [W] of the newest trial there,
+        if it has not restored the limit.
     """
 
     trial: Trial
-    # sums are all that the profiler needs of earlier windows
+    # Sums: the profiler needs no more of earlier windows.
     profile: tuple[ProfileSample, ...] = ()
+    # A training that died left its limit behind, which must not count as the one found.
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    # gpu uuid -> (limit found, limit last set) [W] of the newest trial there, while it has not
-    # restored the limit what the attempts of this task instance are called
+    # A task's log has to name its attempts as pages do.
     numbers: TryNumbers = field(default_factory=TryNumbers)
-    # a request that is repeated after a lost answer must not open a second row
+    # A request that is repeated after a lost answer must not open a second row.
     redelivered: bool = False
     after_killed: bool = False  # a host that kills trainings may kill this one, too
     previous: Previous | None = None
-    # of the run before; the caller adds it, from what it reads for its remarks
+    # The caller adds it: it reads earlier trials anyway, without the lock that the store holds.
     earlier_rate: EarlierRate | None = None
-    # other map indexes of the task that have trials of the job in this run
+    # Zeus learns from these map indexes as from one training, so their author is warned.
     shared_with: Sequence[int] = ()
 
 
@@ -76,17 +83,18 @@ class DaySum:
 
     dag_id: Name
     begin_s: int
-    energy_source: Name  # an empty text, since a key of a table cannot be NULL
-    price_currency: Name  # an empty text, since a key of a table cannot be NULL
+    # An empty text if there is none: a part of a table's key cannot be NULL.
+    energy_source: Name
+    price_currency: Name
     trials: int
     runs: int  # people count runs, not tries
-    unknown: int  # no sum holds them, and pages say how many
-    without_energy: int  # a sum beside them is a lower bound
+    unknown: int  # no sum holds them, so pages have to say how many
+    without_energy: int  # their energy is in no sum, so it is a lower bound
     energy_j: float
     time_s: float
     gpu_s: float
     paid: float
-    paid_j: float  # the rest has no price of its own hours
+    paid_j: float  # the rest has no price of its own hours, so paid / energy_j is too low
     start_saved: float  # it is no saving of a batch size, so it is told apart
     g_co2e: float
     g_co2e_j: float
@@ -98,7 +106,7 @@ class JobHead:
     """How far the log of a job has got. It comes before the job's other parts."""
 
     job_id: str
-    told_seq: int  # lessons are learned in the order of closing
+    told_seq: int  # rows keep theirs in another log, so later closings there need higher ones
     last_number: int  # a number is never given twice, even if its row was deleted
     events: Mapping[str, Held] = field(default_factory=dict)
     days: Sequence[DaySum] = ()  # their rows go after some months, and the sums stay

@@ -15,12 +15,13 @@ def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str
     Return why the trial no longer belongs to its run, or None.
     """
     before = trial_of_start(log, key, report)
-    # of two starts under one key the later goes on; the earlier learns of it from its next beat
+    # Two starts run one attempt: the earlier is closed, so that its next heartbeat tells it.
     if before.key != key:
         for other in trials.of_task_instance(log.connection, key.ti_id):
             is_earlier = other.number < before.number and rules.same_attempt(other, before)
             if is_earlier and other.state is State.RUNNING:
                 abandon(log, other, REDELIVERED)
+    # Only after a lapse, or each heartbeat would read all trials of its run.
     others = _beside(log, before) if rules.lapsed(before) else []
     news = resolved(before.observation, report)
     observation = merged(before.observation, news.observation)
@@ -30,6 +31,7 @@ def heartbeat(log: JobLog, key: TrialKey, report: Report, lease_s: float) -> str
     if trial is not before:
         log.put(trial, before, news)
     elif trial.state is State.ABANDONED:
+        # Equal sums may come with new samples and power points: they were paid for.
         measurements.add(log.connection, trial, news)
     return trial.reason if trial.state is State.ABANDONED else None
 

@@ -48,7 +48,7 @@ _CHANGES = {
     ),
 }
 
-# the changes that end a pause and a pin
+# Together: with the other of the two left in place Zeus still would not choose.
 ZEUS_CHOOSES = {"pause_exploration": None, "pin_batch_size": None}
 
 
@@ -94,7 +94,7 @@ def last_known(
         )
         return {}
     *_, newest = decided
-    # the first attempt of that decision
+    # The age counts from the reading, and later attempts of that decision opened after it.
     first, *_ = (trial for trial in decided if trial.key.ti_id == newest.key.ti_id)
     age = time_text(max(now_s - first.opened_at, 0.0))
     stored = dict(first.decision.settings or {})
@@ -121,7 +121,7 @@ def _usable(
         if problem is None:
             usable[name] = value
             continue
-        # a text may hold a password
+        # A text may hold a password, and a log is read by many.
         shown = repr(value) if isinstance(value, int | float) else "..."
         log.warning("Live setting %s = %s in Variable %r is ignored: %s", name, shown, key, problem)
     return usable

@@ -27,7 +27,7 @@ REMEDY = (
     "Use type zeus with host, schema, login and password of a PostgreSQL database, "
     'or with extra {"store": "variable"} for Airflow Variables'
 )
-SETTINGS_S = 3.0  # for Airflow's API to return live settings; a task runs without them
+SETTINGS_S = 3.0  # a task need not wait longer: it goes by the last known ones
 
 
 def open_store(
@@ -71,7 +71,7 @@ def open_store(
 
     from airflow_provider_zeus.store.sql.store import SqlStore
 
-    # an SQLite file, and the files beside it
+    # Before the log is opened: other users' tasks have to write a new file and those beside it.
     share_with(conf.get("zeus", "shared_group", fallback="").strip())
     is_file = url.startswith("sqlite")
     return SqlStore(
@@ -95,7 +95,7 @@ def store_url(conn_id: str) -> str | None:
     """
     connection = find_connection(conn_id)
     if connection is None:
-        # probably misspelt: a file would split the log without a word
+        # Probably misspelt: a file would split the log without a word.
         if conn_id != DEFAULT_CONN_ID:
             raise UndefinedConnectionError(
                 f"There is no Connection {conn_id!r}: correct its name (zeus_conn_id of the task, "
@@ -111,7 +111,7 @@ def store_url(conn_id: str) -> str | None:
         return f"sqlite:///{embedded_path()}"
     from airflow.sdk.log import mask_secret
 
-    # in other fields, which Airflow does not know: masked in its logs
+    # Airflow's logs mask the password's own field, and these stand in others.
     for password in passwords(connection):
         mask_secret(password)
     if is_variable_store(connection, conn_id):
@@ -133,7 +133,7 @@ def find_connection(conn_id: str) -> Any:
             return BaseHook.get_connection(conn_id)
         except AirflowNotFoundException:
             return _looked_up_again(conn_id)
-    except Exception as error:  # of Airflow, of HTTP, of its database, of a secrets backend
+    except Exception as error:  # a secrets backend may raise anything; callers handle one kind
         raise ConnectionLookupError(
             f"Connection {conn_id!r} cannot be looked up ({type(error).__name__}): check that "
             "Airflow's "
@@ -145,12 +145,12 @@ def _looked_up_again(conn_id: str) -> Any:
     """A Connection that Airflow does not find; None if it does not exist."""
     from airflow.sdk import BaseHook
 
-    from airflow_provider_zeus import airflow_compat  # its names are imported when they are needed
+    from airflow_provider_zeus import airflow_compat  # the module: a task needs one name of the two
 
     if supervisor():
         question = airflow_compat.GetConnection(conn_id=conn_id)
         if asked_again(question, "CONNECTION_NOT_FOUND") is not None:
-            return BaseHook.get_connection(conn_id)  # the failure was temporary
+            return BaseHook.get_connection(conn_id)  # a backend had failed for a moment only
     else:  # a CLI outside of the server context has not looked here
         connection = airflow_compat.MetastoreBackend().get_connection(conn_id)
         if connection is not None:
@@ -192,7 +192,7 @@ def is_variable_store(connection: Any, conn_id: str) -> bool:
     if not isinstance(connection.extra_dejson, Mapping):
         raise _wrong(conn_id, "extra", "...", "no JSON object")
     chosen = connection.extra_dejson.get("store") or "sql"
-    # Only a Connection of our own type can name the store.
+    # Another type's extra is read by that type's own hook: a "store" in it is not meant for us.
     if connection.conn_type != "zeus":
         return False
     if chosen not in ("sql", "variable"):
@@ -231,7 +231,7 @@ def database_url(connection: Any, conn_id: str) -> str:
             _check_length(conn_id, "schema", url.database)
         return url.render_as_string(hide_password=False)
     except (TypeError, ValueError, AttributeError):
-        # an extra that is no text, a character that no URL allows
+        # The error itself may repeat the password that it could not read.
         raise StoreError(
             f"Connection {conn_id!r}: its fields cannot be put together as the URL of a database. "
             f"{REMEDY}."
@@ -240,7 +240,7 @@ def database_url(connection: Any, conn_id: str) -> str:
 
 def _check_length(conn_id: str, field: str, name: str | None) -> None:
     """Raise StoreError if PostgreSQL would cut a name, and report its beginning."""
-    longest = 63  # PostgreSQL cuts a longer name
+    longest = 63  # PostgreSQL's NAMEDATALEN - 1, unless it was built with another
     if name is not None and len(name.encode()) > longest:
         problem = f"longer than {longest} bytes, so no name in PostgreSQL"
         raise _wrong(conn_id, field, "...", problem)
@@ -259,14 +259,13 @@ def _url_of_fields(connection: Any, conn_id: str, host: str) -> sa.URL:
     elif host.startswith("/"):
         url = sa.URL.create("postgresql", query={"host": host})
     elif not patterns.fullmatch(r"[\w.:,%\[\]-]*", host, MOST_LINE):
-        # names, addresses, several of them
+        # A password before an @ would be shown as a part of the host.
         problem = "not the name of a host; user and password have fields of their own"
         raise _wrong(conn_id, "host", "...", problem)
     else:
         url = sa.URL.create("postgresql", host=host or None)
     if url.get_backend_name() != "postgresql":
         return url
-    # what the URL lacks; SQLAlchemy takes None for "leave it as it is"
     fields = {
         "username": connection.login,
         "password": connection.password,
@@ -309,6 +308,7 @@ def passwords(connection: Any) -> list[str]:
     for name, value in options.items():
         if value and "pass" in str(name):
             secrets.append(str(value))
+    # A URL holds it quoted, and a driver's error repeats it as it is.
     return [*secrets, *(unquote(secret) for secret in secrets if "%" in secret)]
 
 

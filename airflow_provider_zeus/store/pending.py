@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 PREFIX = "zeus-untold"
-MOST_BYTES = 2**24  # of a file: far more than 500 power points take
+MOST_BYTES = 2**24  # another process may write a huge file; 500 power points take far less
 VARIABLE_S = 5.0  # the end of a task must not hang on Airflow's API
 
 log = guarded_log(__name__)
@@ -90,6 +90,7 @@ class PendingResult:
         """Store it now. Raises StoreError when the store cannot."""
         key = self.key
         if self.trial:
+            # By its start's id a row is found that got another key, and no second one is written.
             observation = replace(self.trial.observation, start_id=self.report.observation.start_id)
             key = store.adopt(replace(self.trial, observation=observation)).key
         store.tell(key, self.state, self.report, reason=self.reason)
@@ -142,7 +143,7 @@ def remember(
         path = state_dir / f"{name.replace(':', '-')}.json"
         try:
             private_files.make_folder(state_dir)
-            # a reader must not find half a document
+            # A reader must not find half a document.
             write_whole(path, text, private_files.open_file)
         except OSError as full:
             small = replace(pending, report=replace(report, profile=(), points=()))
@@ -184,7 +185,7 @@ def drain(
                 continue
             pending = PendingResult.from_json(text)
             is_of_outside = with_outside and pending.is_outside
-            # Another job's result waits for its own lock.
+            # A task waits for this: another job's result would need that job's lock, too.
             if is_of_outside or job_id in (None, pending.job_id):
                 # First stored, then deleted: a crash in between stores it twice, which changes
                 # nothing.
@@ -216,7 +217,7 @@ def pending_key(key: TrialKey) -> str:
     return f"{variable_key(PREFIX, key.ti_id)}:{key.attempt}"
 
 
-# name, how to read it, how to delete it
+# (place in words, read, delete). Read in its turn only: another task may have stored it by then.
 _Place = tuple[str, Callable[[], str | None], Callable[[], None]]
 
 
@@ -256,7 +257,7 @@ def kept_files(state_dir: Path | None) -> list[Path]:
         return []
     try:
         return sorted(state_dir.glob(f"{PREFIX}-*.json"))
-    except OSError as error:  # another user's folder, a file system that is away
+    except OSError as error:  # no reason to fail a task: a later run stores them
         log.warning("Pending results in %s cannot be searched: %s", visible(str(state_dir)), error)
         return []
 

@@ -26,7 +26,7 @@ from airflow_provider_zeus.model.wire import Figure, decode, refuse_constant, ru
 from airflow_provider_zeus.store.base import Unreadable
 
 _JSON = json.JSONDecoder(parse_constant=refuse_constant)
-DAMAGED = object()
+DAMAGED = object()  # not None, which is a value of JSON
 DAMAGE = (
     KeyError,
     TypeError,
@@ -62,7 +62,7 @@ def from_row(row: Mapping[Any, Any]) -> Trial:
     Raises an error of :data:`DAMAGE` if no decision can be computed with a value.
     """
     parts = nested(row)
-    # what no answer can hold: half of a character, or a number such as 1e999
+    # Half a character or a number such as 1e999 would fail the whole answer of a page.
     written = [parts["planned"], parts["decision"], parts["spec"]]
     json.dumps(written, ensure_ascii=False, allow_nan=False).encode()
     trial = _cut(decode(Trial, parts, newer=True))

@@ -45,7 +45,7 @@ def stale(open_trials: Iterable[Trial], request: AskRequest, now: float) -> list
     stale = []
     for trial in sorted(open_trials, key=lambda trial: trial.number):
         is_other_try = trial.key.ti_id != request.ti_id
-        # a delayed request closes no newer try
+        # A request that was delayed on its way must not close a newer try.
         if is_other_try and _same_or_later_try(trial.origin, request.origin):
             stale.append((trial, f"{SUPERSEDED} {request.origin.try_number}"))
         elif expired(trial, now):
@@ -64,7 +64,7 @@ def expired(trial: Trial, now: float) -> bool:
 
 
 def _same_or_later_try(old: Origin, new: Origin) -> bool:
-    # outside Airflow nothing says that two requests are of one task instance
+    # Outside Airflow nothing says that two requests are of one task instance.
     if not new.dag_id and not new.run_id:
         return False
     return _place(old) == _place(new) and old.try_number <= new.try_number
@@ -89,6 +89,7 @@ def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:
         if other.job_id != trial.job_id or other.number <= trial.number:
             continue
         if other.key.ti_id == trial.key.ti_id:
+            # A later attempt of its own decision takes nothing over: it runs in the same task.
             asked_again |= other.decision != trial.decision
         elif _same_or_later_try(trial.origin, other.origin):
             tries.append(other.origin.try_number)
@@ -101,7 +102,7 @@ def taken_over(trial: Trial, others: Iterable[Trial]) -> str | None:
 
 def abandon(trial: Trial, reason: str, now: float, seq: int) -> Trial:
     """Close an open trial without a result; ``seq`` becomes its ``told_seq``."""
-    # a clock that steps back must not make a trial end before it began
+    # A clock that steps back must not make a trial end before it began.
     closed_at = max(now, trial.opened_at)
     return replace(trial, state=State.ABANDONED, reason=reason, told_seq=seq, closed_at=closed_at)
 
@@ -111,7 +112,7 @@ def redelivered(own: Iterable[Trial], job_id: str) -> Trial | None:
     are closed.
     """
     running = [trial for trial in own if trial.state is State.RUNNING]
-    # of another plan if prune has deleted its attempts
+    # If prune has deleted its decision's attempts, nobody knows how its plan goes on.
     whole = [trial for trial in running if trial.planned in trial.decision.in_order]
     of_job = [trial for trial in whole if trial.job_id == job_id]
     return max(of_job, key=lambda trial: trial.key.attempt, default=None)
@@ -135,7 +136,7 @@ def another_row(trial: Trial, *, number: int, now: float, lease_s: float) -> Tri
 
 def same_attempt(one: Trial, other: Trial) -> bool:
     """Whether both rows run the same attempt of the same decision."""
-    # its attempts may be pruned
+    # Not by the decision itself: prune may have deleted the attempts of one of them.
     return (one.decision.seed, one.planned) == (other.decision.seed, other.planned)
 
 
@@ -167,6 +168,7 @@ def lease_after(until: float, length_s: float, now: float, lease_s: float) -> tu
     """(end, length) of a lease of ``length_s`` that ends at ``until``, after a renewal by
     ``lease_s``.
     """
+    # min(): a clock that was ahead may have written an end that is years away.
     return max(min(until, now + length_s), now + lease_s), max(length_s, lease_s)
 
 

@@ -50,7 +50,7 @@ class JobLog:
 
     connection: sa.Connection
     job_id: str
-    seq: int  # lessons are learned in the order of closing
+    seq: int  # shows a checkpoint that a later closing has made invalid
     newest: int
     now: float  # the store's clock: those of hosts differ
 
@@ -123,6 +123,7 @@ def ask(
     # A worker whose device cannot be read trains where the last run did, as far as one can know.
     device = request.device or belief.last_device()
     own = trials.of_task_instance(log.connection, request.ti_id)
+    # A repeated question gets its old decision, and with it the profile of its own version.
     again = rules.redelivered(own, request.job_id)
     version = again.job_version if again else job.job_version
     earlier = _left_a_model(log, request.origin, job)
@@ -231,7 +232,7 @@ def _lineage(log: JobLog, origin: Origin, job: ZeusJob, earlier: Sequence[Trial]
     if trained.state is State.NOT_NEEDED and passed_on.from_ti_id is not None:
         origin_key = TrialKey(passed_on.from_ti_id, passed_on.from_attempt or 1)
         first = log.find(origin_key)
-        if first is None:  # pruned
+        if first is None:  # its row is gone, but not the model
             return Lineage.after(trained, (passed_on.from_age or 0) + 1)
         trained = first
     age = 1 + trials.runs_between(log.connection, origin, job.learn_from, trained)
@@ -310,7 +311,7 @@ def adopt(log: JobLog, trial: Trial, lease_s: float) -> Trial:
         if is_unused and lost.state is State.RUNNING:
             abandon(log, lost, "its answer was lost: the run trained at the default batch size")
     row = rules.another_row(trial, number=log.newest + 1, now=log.now, lease_s=lease_s)
-    # its decision knew no other trial
+    # It was decided without the log, so it must not seem to have known other trials.
     row = replace(row, asked_after_seq=0, opened_at=trial.opened_at or log.now)
     own = rules.row_of_attempt(row, rows, trial.observation.start_id)
     if own is not None:
@@ -413,7 +414,7 @@ def _take_in_trial(log: JobLog, trial: Trial, points: Sequence[PowerPoint], befo
             "history of its own. Give the job another name in one of the two logs first (airflow "
             "zeus jobs rename)."
         )
-    # it counts as closed now: a checkpoint without it is no longer valid
+    # It counts as closed now: a checkpoint without it is no longer valid.
     if (trial.told_seq or 0) <= before.seq:
         trial = replace(trial, told_seq=log.seq + 1)
     trials.insert(log.connection, trial)

@@ -21,8 +21,8 @@ from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
 from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of
 
 BESIDE = ("-wal", "-shm", "-journal")  # a copy without them would lack what was written last
-# Bytes of a database file on which SQLite's locks lie: each process that reads or writes holds one
-# of them (sqlite.org/fileformat.html, "The lock-byte page").
+# SQLite locks these bytes of a file (sqlite.org/fileformat.html, "The lock-byte page"): whoever
+# holds all of them keeps every reader and writer out.
 LOCK_BYTES = 0x40000000
 LOCK_LENGTH = 512
 
@@ -37,7 +37,7 @@ def backup(log: Path, file: Path) -> int:
         raise StoreError(f"There is no run log at {log} to back up.")
     _refuse_same(log, file)
     with _new_beside(file) as new:
-        _copy(log, new, journal=ONE_FILE)  # nothing lies beside it, whoever reads it
+        _copy(log, new, journal=ONE_FILE)  # else its first reader would leave files beside it
         trials = _checked(new)
         os.replace(new, file)
     _sync_folder(file)
@@ -55,6 +55,7 @@ def restore(file: Path, log: Path) -> int:
     with _new_beside(log) as new, _held_alone(log):
         _copy(file, new, journal=journal_of(log))
         trials = _checked(new)
+        # Before the new file is there, or SQLite would write their old pages into it.
         for suffix in BESIDE:
             log.with_name(log.name + suffix).unlink(missing_ok=True)
         os.replace(new, log)

@@ -28,10 +28,10 @@ from airflow_provider_zeus.store.sql import schema, trials
 
 log = guarded_log(__name__)
 
-EVERY = 16  # trials between two checkpoints: a request learns from at most so many again
-# newest checkpoints of a job: a late result within them does not read the whole log again
+EVERY = 16  # a request learns from at most so many trials again
+# A late result makes newer ones invalid: with so many it seldom costs reading the whole log again.
 KEPT = 16
-# trials (0.2 s and more): a request that learns from more does so before it takes the lock
+# More take 0.2 s and longer: learnt under the lock, they would hold up the job's other runs.
 AHEAD = 256
 
 _C = schema.checkpoint
@@ -54,14 +54,14 @@ _newest_valid = sa.select(sa.func.max(_c.number)).where(
 _open = sa.select(sa.func.min(_T.c.number)).where(
     _T.c.job_id == _job, _T.c.state == State.RUNNING.value
 )
-_COUNT_BEHIND = sa.select(  # A checkpoint is due once a request learns too much again.
+_COUNT_BEHIND = sa.select(  # only to the oldest open trial: no checkpoint may include it
     sa.func.coalesce(_open.scalar_subquery() - 1, schema.job.c.last_number)
     - sa.func.coalesce(_newest_valid.scalar_subquery(), 0)
 ).where(schema.job.c.job_id == _job)
 _DELETE_FROM = sa.delete(_C).where(_c.job_id == _job, _c.number >= sa.bindparam("first"))
 _DELETE = sa.delete(_C).where(_c.job_id == _job, _c.tag == _tag, _c.number == sa.bindparam("after"))
 
-# trial number, highest told_seq at or below it, belief after it
+# (number, highest told_seq up to it, belief): a later closing up to the number has a higher one.
 Checkpoint = tuple[int, int, Belief]
 
 
@@ -108,13 +108,14 @@ def _learned(
     include.
     """
     number, seq, belief = _start(connection, job_id, before, ahead=ahead)
-    new: deque[Checkpoint] = deque(maxlen=KEPT)
+    new: deque[Checkpoint] = deque(maxlen=KEPT)  # older ones would be deleted at once
     last = number
     settled = True
     for trial in trials.log(connection, job_id, after=number):
         if isinstance(trial, Unreadable):
             continue
-        # No checkpoint may include a trial that runs, or one that a newer version may learn from.
+        # A trial that runs, or that a newer version may learn from, would never be learnt if a
+        # checkpoint included it.
         is_of_ours = is_known(trial)
         if oldest_open is not None and trial.number >= oldest_open:
             settled = False
@@ -134,9 +135,8 @@ def _learned(
 
 def _start(connection: sa.Connection, job_id: str, before: Belief, *, ahead: bool) -> Checkpoint:
     """The newest valid checkpoint, else the prior. Damaged ones are deleted unless ``ahead``."""
-    # above every trial number
     tag = belief_tag(before)
-    below = 2**63 - 1
+    below = 2**63 - 1  # the highest that a column takes, so no number is left out
     while row := connection.execute(
         _NEWEST, {"job": job_id, "tag": tag, "below": below}
     ).one_or_none():
@@ -144,6 +144,7 @@ def _start(connection: sa.Connection, job_id: str, before: Belief, *, ahead: boo
         digest, _, text = str(row.belief).partition(" ")
         if digest == _digest(tag, row.number, row.told_seq, text):
             return row.number, row.told_seq, Belief.from_json(before, text)
+        # Ahead of the lock the transaction only reads; the request itself deletes it.
         if not ahead:
             log.warning(
                 "A checkpoint of %s (after row %s) is damaged: an older one is used.",
@@ -167,7 +168,7 @@ def write(
     tag = belief_tag(before)
     rows = []
     for number, seq, belief in new:
-        # an invalid one may still exist
+        # An invalid one may still have this key, and the insert would fail.
         connection.execute(_DELETE, {"job": job_id, "tag": tag, "after": number})
         text = belief.to_json()
         text = f"{_digest(tag, number, seq, text)} {text}"

@@ -28,18 +28,18 @@ from airflow_provider_zeus.store.rows import read_json
 from airflow_provider_zeus.store.sql.sqlite_file import turn, watch
 from airflow_provider_zeus.store.sql.watchdog import CALL_S, watch_all
 
-BUSY_TIMEOUT_S = 30  # for SQLite's lock, which the writers of one host share
-# of PostgreSQL; its errors say more than the watchdog's
+BUSY_TIMEOUT_S = 30  # SQLite has one writer at a time: the others of a host wait for it
+# Sooner than the watchdog: PostgreSQL's own errors say more than a connection that is cut.
 LOCK_S = CALL_S - 2
 STATEMENT_S = CALL_S - 1
 DRIVERS = ("psycopg2", "psycopg")
-# database -> the drivers that a URL may name
+# Only of these drivers is it known which errors may pass.
 _DRIVERS = {"sqlite": ("", "pysqlite"), "postgresql": ("", *DRIVERS)}
 DRIVER_REMEDY = (
     "Install it where tasks, api-server and scheduler run: pip install "
     "airflow-provider-zeus[postgres]"
 )
-# defaults that a URL may override; a dead network must not hang a training
+# A dead network must not hang a training; a URL may choose other limits.
 _CLIENT: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 30,
@@ -53,7 +53,7 @@ _LIMITS = (  # for one transaction: a connection pooler may give the session to 
     f"set_config('lock_timeout', '{LOCK_S:g}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{2 * BUSY_TIMEOUT_S}s', true)"
 )
-# the key has the pid: a fork must not share a socket with its parent
+# The key has the pid: a forked worker must not write to its parent's socket.
 _engines: dict[tuple[int, str, bool], sa.Engine] = {}
 
 
@@ -76,11 +76,11 @@ def parsed_url(text: str, field: str) -> sa.URL:
     if text.startswith("postgres://"):
         text = "postgresql" + text.removeprefix("postgres")
     try:
-        text.encode()  # raises if no driver accepts it
+        text.encode()  # half a character would fail only in the driver
         url = sa.make_url(text)
     except (ArgumentError, ValueError):
         url = None
-    # else a part of the password would be shown as the host
+    # Else a part of the password would be shown as the host.
     if url is None or "@" in (url.host or ""):
         raise StoreError(
             f"{field} cannot be read as a database URL; write it as "
@@ -104,7 +104,6 @@ def engine_of(url: sa.URL, *, keeps_file_open: bool = True) -> sa.Engine:
         transactions. While one is open, SQLite keeps new rows in a log beside the file: a process
         that lives for months leaves them there.
     """
-    # A forked worker must not write to its parent's socket.
     key = (os.getpid(), url.render_as_string(hide_password=False), keeps_file_open)
     if key not in _engines:
         _engines[key] = new_engine(url, keeps_file_open=keeps_file_open)
@@ -140,9 +139,9 @@ def new_engine(
         client = {name: value for name, value in _CLIENT.items() if name not in url.query}
         options = {
             "connect_args": client,
-            # a server allows some 100 connections: keep none between two calls
+            # A server allows some 100 connections: keep none between two calls.
             "poolclass": sa.NullPool,
-            # row locks order the writers; a stricter default would reject some
+            # Row locks order the writers; a server's stricter default would reject some.
             "isolation_level": "READ COMMITTED",
         }
     try:
@@ -162,8 +161,8 @@ def new_engine(
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # no implicit BEGIN of the driver: _begin_sqlite() sends it
-    # a damaged row must not hide the others
+    connection.isolation_level = None  # else the driver begins itself, and never IMMEDIATE
+    # A damaged row must not hide the others.
     connection.text_factory = partial(bytes.decode, errors="replace")
     connection.execute("PRAGMA foreign_keys = ON")
 
@@ -212,7 +211,7 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
     path = file_of(engine.url)
     waits: AbstractContextManager[None] = nullcontext()
     if write and path is not None:
-        # a stopped process may hold the turn before it: a question takes two, and 20 s
+        # 4 s, as a stopped process may hold the turn: a question waits for two, and has 20 s.
         waits = turn(path, 4.0)
     try:
         with (
@@ -224,7 +223,7 @@ def transaction(engine: sa.Engine, *, write: bool = False) -> Iterator[sa.Connec
             # From here on a lost connection leaves open whether the write is stored.
             committing = write
     except (SQLAlchemyError, OverflowError, UnicodeError) as error:
-        # the last two come from drivers, about a value
+        # SQLAlchemy does not wrap the last two, which drivers raise about a value.
         raise explained(error, engine.url, unsure=committing) from None
 
 
@@ -260,9 +259,9 @@ def explained(error: Exception, url: sa.URL, *, unsure: bool = False) -> StoreEr
     text, *_ = str(cause).strip().split("\n")
     place = url
     state = _state(cause)
-    # no connection, user or database
+    # Class 08, 28 or 3D (connection, user, database): a password may stand in one of these fields.
     has_answered = state is not None and not state.startswith(("08", "28", "3D"))
-    # else host, database and user are correct
+    # After any other answer these fields are correct, and help to find the cause.
     if url.get_backend_name() != "sqlite" and not has_answered:
         place = _hidden_place(url, text)
         text = hidden(text, {**url.translate_connect_args(), **url.query})
@@ -333,7 +332,7 @@ def shown(url: sa.URL) -> str:
     folder = str(url.query.get("host", ""))
     if not folder:
         return address
-    # it may be something else that stands in the wrong field
+    # A password may stand in this field by mistake, so it is shown only if there is such a folder.
     return f"{address}?host={folder if Path(folder).is_dir() else '***'}"
 
 
@@ -352,7 +351,8 @@ def may_pass(error: Exception) -> bool:
     if type(cause).__module__.startswith("sqlite3"):
         return "database is locked" in text or "database table is locked" in text
     if state is not None:
-        # connection lost; no memory or slot; shutting down; timeouts; locks
+        # Connection lost; no memory or slot; shutting down; timeouts; locks: a later call may
+        # succeed (PostgreSQL, Appendix A).
         states = "08...|53200|53300|57P0[123]|57014|25P0[34]|55P03|40001|40P01"
         return patterns.fullmatch(states, state) is not None
     if "FATAL" in text:
@@ -388,10 +388,10 @@ def hidden(said: str, fields: Mapping[str, object]) -> str:
     # The longest first: a password may begin with another field's value.
     for secret in sorted(set(_suspects(said, fields)), key=len, reverse=True):
         said = said.replace(f'"{secret}"', '"***"')
-        if len(secret) >= 5:  # a shorter one is hidden within quotes only
+        if len(secret) >= 5:  # a shorter one may be a common word, which the error needs
             said = _without_word(said, secret)
     pieces = said.split('"')
-    for i in range(1, len(pieces) - 1, 2):  # what is quoted
+    for i in range(1, len(pieces) - 1, 2):  # a server cuts long values, so they equal no field
         is_address = pieces[i - 1].endswith(("server at ", "on socket "))
         is_option = pieces[i] in fields and _is_option(pieces[i])
         if not is_address and not is_option:

@@ -16,7 +16,7 @@ from airflow_provider_zeus.store.sql import measurements, outside_sums, schema
 from airflow_provider_zeus.store.sql.trials import Found, events_text, held_events
 
 RUNS = 50  # a log of years must not be in memory at once
-BEFORE_ALL = -(2**62)
+BEFORE_ALL = -(2**62)  # a damaged row may have a number below 0, and has to be named
 
 _T = schema.trial
 _t = _T.c
@@ -26,8 +26,8 @@ _RUN = ("dag_id", "run_id", "task_id", "map_index")
 _earlier = _E.c.number < _t.number
 _of_run = (_E.c.job_id == _t.job_id, *(_E.c[name] == _T.c[name] for name in _RUN))
 _in_run = sa.exists().where(_t.run_id != "", _earlier, *_of_run)
-# the empty text keeps a database from its index of jobs: it would read all earlier trials, and this
-# one few
+# The empty text keeps a database from its index of jobs, by which it would read all earlier trials:
+# by the other index it reads a few.
 _of_instance = (_E.c.ti_id == _t.ti_id, _E.c.run_id == "", _E.c.job_id + "" == _t.job_id)
 _in_instance = sa.exists().where(_t.run_id == "", _earlier, *_of_instance)
 _FIRSTS = (

@@ -25,7 +25,7 @@ from airflow_provider_zeus.store.rows import points_from_lists, points_to_lists
 from airflow_provider_zeus.store.sql import schema
 
 MOST_DEVICES = 50  # a training that invents devices must not fill the table
-# of the power points of runs without a batch size: nothing is learnt from them
+# Power points of runs without a batch size teach nothing, and are most of what a run stores.
 MEASURED_KEPT_S = 90 * 86400.0
 
 _T = schema.trial
@@ -33,7 +33,7 @@ _P = schema.power
 _S = schema.profile
 _s = _S.c
 _by_key = (_T.c.ti_id == sa.bindparam("ti"), _T.c.attempt == sa.bindparam("nth"))
-# whose profile a sample is of; _of_device() has their values
+# Samples add up only if these are equal: another device or source gives other figures.
 _OF_DEVICE = ("job_id", "device_model", "device_count", "energy_source", "job_version")
 _by_device = [_S.c[name] == sa.bindparam(name) for name in _OF_DEVICE]
 _DELETE = sa.delete(_S).where(
@@ -52,6 +52,7 @@ _POINTS = (
 def _mean(column: sa.Column[float]) -> sa.Label[float]:
     """Mean by time of a column that may be unknown for a part of it."""
     known_s = sa.func.sum(sa.case((column.is_not(None), _s.time_s), else_=0.0))
+    # nullif(): a column that nobody measured would be divided by 0, at which PostgreSQL fails.
     return (sa.func.sum(column * _s.time_s) / sa.func.nullif(known_s, 0.0)).label(column.name)
 
 
@@ -202,7 +203,7 @@ class KeptSeries(NamedTuple):
     """A series that is kept."""
 
     text: str | None
-    is_due: bool  # one task asks for all
+    is_due: bool  # one task asks for all: requests cost
 
 
 def kept_series(

@@ -30,7 +30,7 @@ from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, check_file, jo
 from airflow_provider_zeus.store.sql.watchdog import remove_time_limits
 
 _RUN = f"run '{UPGRADE}' once (with --conn-id for a Connection other than zeus_default)"
-OTHER_VERSION = (  # only a newer version knows these tables
+OTHER_VERSION = (  # no migration of this version leads from such tables
     "use the version of airflow-provider-zeus that wrote the log; or export it with that version, "
     "then move it aside "
     "or name another Connection"
@@ -124,6 +124,7 @@ def migrate(engine: sa.Engine) -> None:
     from alembic.config import Config
 
     config = Config()
+    # %%: alembic's reader would take a % of the path for the start of a variable.
     config.set_main_option(
         "script_location", str(Path(__file__).parent / "migrations").replace("%", "%%")
     )
@@ -136,7 +137,8 @@ def migrate(engine: sa.Engine) -> None:
         with transaction(engine, write=True) as connection:
             if connection.dialect.name == "postgresql":
                 remove_time_limits(connection)
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(0x7A657573)))  # "zeus"
+                # "zeus" in ASCII: all applications of a database share these numbers.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(0x7A657573)))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 

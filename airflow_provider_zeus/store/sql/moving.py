@@ -102,9 +102,12 @@ def rename(connection: sa.Connection, old: str, new: str, *, seq: int, newest: i
     for moves in (table, schema.profile):
         connection.execute(sa.update(moves).where(moves.c.job_id == old).values(job_id=new))
     count_job(connection, new, seq=seq, newest=newest)
+    # They only save time, and the old job's row cannot go while they refer to it.
     of_both = schema.checkpoint.c.job_id.in_([old, new])
     connection.execute(sa.delete(schema.checkpoint).where(of_both))
     job = schema.job
+    # Without them each event that still holds would begin, and be sent, once more.
     events = sa.select(job.c.events).where(job.c.job_id == old).scalar_subquery()
     connection.execute(sa.update(job).where(job.c.job_id == new).values(events=events))
+    # Last: its trials and samples refer to it until they have the other name.
     connection.execute(sa.delete(job).where(job.c.job_id == old))

@@ -26,8 +26,8 @@ from airflow_provider_zeus.units import J_PER_KWH
 
 DAY_S = 86_400
 KEPT_S = 90.0 * DAY_S  # a row tells more than a sum, for as long as anybody looks at it
-FOLDED_AT_ONCE = 200  # rows; the next trial of the task folds the next ones
-ALL_TASKS = ""  # a sum of all tasks of a DAG has no job
+FOLDED_AT_ONCE = 200  # a task waits for it; its next trial folds the next ones
+ALL_TASKS = ""  # a key cannot be NULL, and no job has this name
 Day = tuple[str, int]
 
 _T = schema.trial
@@ -38,7 +38,7 @@ _s = _S.c
 _KEYS = tuple(column.name for column in _S.primary_key)
 _DAY = tuple(column.name for column in _S.c if column.name != "job_id")
 _SUMMED = tuple(column.name for column in _S.c if column.name not in _KEYS)
-# as text, since SQLAlchemy has ON CONFLICT for each database apart
+# As text, since SQLAlchemy has ON CONFLICT for each database apart.
 _ADD = sa.text(
     """
     INSERT INTO zeus_outside_sum (
@@ -213,6 +213,7 @@ def _summed(
     low = sa.func.min(has_currency).label("low")
     high = sa.func.max(has_currency).label("high")
     statement = sa.select(*keys, *sums, low, high).where(*where)
+    # A sum whose trials were all taken out again, by a rename for example, stays as a row of 0.
     return statement.group_by(*keys).having(sa.func.sum(_s.trials) > 0).order_by(*keys)
 
 

@@ -27,7 +27,7 @@ _short: dict[str, sa.ColumnElement[Any]] = {
     "returned": sa.null().label("returned"),
     "epoch_metrics": sa.null().label("epoch_metrics"),
 }
-_SHOWN = [_short.get(c.name, c) for c in _T.c]  # for pages: no more of a text than is shown
+_SHOWN = [_short.get(c.name, c) for c in _T.c]  # pages show no more of a text, which may be long
 _in_dag = (_t.dag_id == sa.bindparam("dag"), _t.job_id == sa.bindparam("job"))
 _newest_runs = (
     sa.select(_t.run_id)
@@ -52,7 +52,7 @@ _told_time_alone = sa.and_(
 )
 _by_waiting = _t.price_at_once - _t.price_per_kwh
 _grams_by_waiting = _t.g_co2e_at_once - _t.g_co2e_per_kwh
-# of a period, beside its runs
+# Without the runs: to count one, other rows of the same run have to be looked at.
 _SUMS: dict[str, sa.ColumnElement[Any]] = {
     "energy_j": sa.func.sum(_t.energy_j),
     "time_s": sa.func.sum(_t.time_s),
@@ -96,7 +96,7 @@ def latest(connection: sa.Connection, last: int) -> list[Found]:
     """
     newest = sa.select(_t.dag_id, _t.job_id, sa.func.max(_t.number).label("number"))
     newest = newest.where(_is_chosen)
-    end = newest.group_by(_t.dag_id, _t.job_id).subquery()  # needs only an index
+    end = newest.group_by(_t.dag_id, _t.job_id).subquery()  # by an index, not by long rows
     newest_of = _t.number.between(end.c.number - last + 1, end.c.number)
     near = sa.and_(_t.job_id == end.c.job_id, newest_of, _t.dag_id == end.c.dag_id, _is_chosen)
     statement = sa.select(*_SHOWN).join(end, near).order_by(_t.dag_id, _t.job_id, _t.number)
@@ -149,12 +149,12 @@ def sums(
         *(of_run.c[c.name] == c for c in here),
         sa.or_(_t.run_id != "", of_run.c.ti_id == _t.ti_id),
     )
-    # the first trial of its run: nothing is to be looked up
+    # Most trials are the first of their run, for which no other row has to be looked up.
     alone = sa.and_(_t.attempt == 1, _t.try_number == 1)
     first = sa.select(sa.func.min(of_run.c.opened_at)).where(same_run).scalar_subquery()
     began = sa.case((alone, _t.opened_at), else_=first)
     alike = of_run.c.energy_source.is_(None) == _t.energy_source.is_(None)
-    # it counts, also if it came late
+    # The first try counts its run even if its row came late: else the run would count twice.
     of_first_try = sa.and_(of_run.c.attempt == 1, of_run.c.try_number == 1)
     counted_before = sa.exists().where(
         same_run, alike, sa.or_(of_run.c.number < _t.number, of_first_try)
@@ -171,7 +171,7 @@ def sums(
         .where(sa.true() if dag_id is None else _t.dag_id == dag_id)
         .where(_is_chosen, _t.opened_at >= bounds[0], began >= bounds[0], began < bounds[-1])
         .where(countable(_t.energy_j, _t.time_s, _t.device_count))
-        .where(countable(*_FACTORS, low=-MOST))
+        .where(countable(*_FACTORS, low=-MOST))  # prices fall below 0 at times
         .group_by(*groups)
         .order_by(*groups)
     )

@@ -23,8 +23,8 @@ from airflow_provider_zeus.store.base import Unreadable
 from airflow_provider_zeus.store.sql import checkpoints, outside_sums, schema, trials
 from airflow_provider_zeus.store.sql.engine import explained, file_of, transaction
 
-TRIALS_A_STEP = 200  # read in one transaction: some 4 MB
-PAGES_A_STEP = 256  # of an SQLite file released in one transaction: 1 MB
+TRIALS_A_STEP = 200  # some 4 MB: memory and transactions stay small
+PAGES_A_STEP = 256  # 1 MB of an SQLite file, whose writers wait meanwhile
 
 _T = schema.trial
 _t = _T.c
@@ -39,18 +39,22 @@ Progress = Callable[["Pruned"], object]
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """The deleted parts of one job; bytes are those of the text in the database."""
+    """The deleted parts of one job; bytes are those of the text in the database.
+
+    ``folded`` are rows of trials measured from outside; ``whole`` are equally old trials that stay
+    complete: open, or in the policy's window.
+    """
 
     job_id: str
     points: int = 0
     point_bytes: int = 0
     decisions: int = 0
     decision_bytes: int = 0
-    checkpoints: int = 0  # of a job without a newer run: its next run reads the log again
+    checkpoints: int = 0  # none of a job that still runs: its next run would read the whole log
     checkpoint_bytes: int = 0
-    folded: int = 0  # trials measured from outside: their rows are deleted, a sum a day stays
+    folded: int = 0  # a sum a day stays of them, so no cost changes
     folded_bytes: int = 0
-    whole: int = 0  # equally old trials that stay complete: open, or in the policy's window
+    whole: int = 0  # shown, as a person may wonder why old trials stay
 
     @property
     def bytes(self) -> int:
@@ -101,7 +105,7 @@ def prune(
         pruned = Pruned(job_id, whole=connection.scalar(whole) or 0)
     folds: sa.ColumnElement[bool] = sa.false()
     if decisions:
-        folds = outside_sums.is_old(job_id, before_s)  # these rows go as a whole
+        folds = outside_sums.is_old(job_id, before_s)  # a dry run must not count their points twice
         pruned = _folded(engine, pruned, before_s, dry_run=dry_run)
     for rows in _steps(engine, where | {"decisions": decisions, "folds": folds}):
         if not dry_run and not _delete(engine, job_id, rows, decisions=decisions):
@@ -266,13 +270,14 @@ def give_back(engine: sa.Engine) -> int | None:
         return None
     free = _answer(engine, "PRAGMA freelist_count")
     before = free + 1
+    # A file without auto_vacuum gives back nothing, and the loop must end.
     while 0 < free < before:
         with transaction(engine, write=True) as connection:
             step = f"PRAGMA incremental_vacuum({PAGES_A_STEP:d})"
             _run(connection, step)
         before = free
         free = _answer(engine, "PRAGMA freelist_count")
-    # move the write-ahead log into the file as far as readers allow
+    # In WAL mode a file shrinks at a checkpoint alone; a PASSIVE one waits for no reader.
     with engine.connect() as connection:
         _run(connection, "PRAGMA wal_checkpoint(PASSIVE)")
     return free * _answer(engine, "PRAGMA page_size")

@@ -31,11 +31,11 @@ from airflow_provider_zeus.errors import StoreError
 
 Identity = tuple[int, int]  # a path may name another file by now
 
-# a file that several hosts use, or a backup, may have nothing beside it
+# Hosts share no memory for the files beside it, and a backup has to be one file.
 ONE_FILE = "PRAGMA journal_mode = DELETE"
 BESIDE_READERS = "PRAGMA journal_mode = WAL"  # a writer does not stop readers
 MOUNTS = Path("/proc/self/mounts")
-# File systems that several hosts may have mounted, by the kernel's names; those of "fuse." besides.
+# The kernel's names of what several hosts may mount: they share no memory, which WAL needs.
 SHARED = frozenset(
     (
         "9p",
@@ -80,11 +80,11 @@ def file_system(path: Path) -> str:
     deepest = -1
     try:
         lines = MOUNTS.read_text(errors="replace").splitlines()
-    except OSError:  # not Linux
+    except OSError:  # not Linux: then as if on one host's disk
         return ""
     for fields in (line.split() for line in lines):
         folder = Path(fields[1].replace("\\040", " "))
-        # of two at one place the later one is seen
+        # Of two mounts at one place the later one hides the other: hence >= and not >.
         if real.is_relative_to(folder) and len(folder.parts) >= deepest:
             kind = fields[2]
             deepest = len(folder.parts)
@@ -110,7 +110,7 @@ def watch(engine: sa.Engine, path: Path) -> None:
             return
         if "wal" in record.info and record.info["wal"] == _identity(wal):
             _drop_side_files(path)
-        raise sa.exc.DisconnectionError(f"{path} was replaced")  # the pool opens the new file
+        raise sa.exc.DisconnectionError(f"{path} was replaced")  # the pool then opens the new file
 
     def note_wal(_connection: Any, record: Any) -> None:
         """After a transaction: the write-ahead log of the file that the connection opened."""
@@ -200,7 +200,7 @@ def turn(database: Path, most_s: float) -> Iterator[None]:
         yield
     finally:
         if lock is not None:
-            with suppress(OSError):  # a process that was forked meanwhile still has the file open
+            with suppress(OSError):  # a forked child may hold the file open: close() would not do
                 fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
@@ -214,8 +214,8 @@ def _queue(lock: int, most_s: float) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        with suppress(OSError):  # no descriptor is left
-            # after a timeout another file may have the number of the caller's descriptor
+        with suppress(OSError):  # no descriptor is left: then no turn is waited for
+            # After a timeout another file may have the number of the caller's descriptor.
             own = os.dup(lock)
             waiting = threading.Thread(target=wait, daemon=True)  # flock() has no time limit
             try:
@@ -224,4 +224,4 @@ def _queue(lock: int, most_s: float) -> None:
             except RuntimeError:  # no thread can be started at the exit of the process
                 os.close(own)
     except OSError:
-        pass  # a file system without locks
+        pass  # a file system without locks: SQLite's own waiting remains

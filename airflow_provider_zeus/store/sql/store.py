@@ -57,7 +57,7 @@ from airflow_provider_zeus.store.sql.engine import (
 )
 from airflow_provider_zeus.store.sql.migrate import check
 
-# other runs of the job may end at the same time, each of which makes one more look necessary
+# Other runs of the job may end at the same time, each of which makes one more look necessary.
 LOOKS = 10
 Look = Callable[[Mapping[str, Held], Sequence[Trial], Sequence[ProfileSample]], Looked]
 
@@ -68,7 +68,7 @@ class Series(NamedTuple):
     name: str
 
 
-# what a transaction is about: jobs, a trial, a series; None: all jobs
+# What a transaction is about, since the Variable store reads no more than that; None: all jobs.
 Scope = Sequence[str] | TrialKey | Series | None
 
 
@@ -110,13 +110,13 @@ class Store(ABC):
         plan has already reported to the open trial, that trial is closed as abandoned, and the same
         attempt gets the next key: two starts are two observations.
         """
-        settings, fresh = self._settings_for(request)  # before the lock
+        settings, fresh = self._settings_for(request)  # before the lock: Airflow may take seconds
         before = prior(request.job.with_settings(settings), settings)
         with self._transaction([request.job_id]) as connection:
             new = checkpoints.learn_ahead(connection, request.job_id, before)
             last = sql_trials.row_id(connection, request.job_id, new[-1][0]) if new else None
         with self._open_log(request.job_id) as log:
-            # no rename came between
+            # After a rename in between, these would be the checkpoints of another job.
             if new and sql_trials.row_id(log.connection, request.job_id, new[-1][0]) == last:
                 checkpoints.write(log.connection, request.job_id, before, new)
             answer = service.ask(log, request, settings, fresh=fresh)
@@ -240,7 +240,7 @@ class Store(ABC):
 
         Idempotent.
         """
-        # mostly there are none: then no lock is needed
+        # Mostly there are none: then the job's runs need not wait for a lock.
         with self._transaction([job_id]) as connection:
             now = self._now(connection)
             if not any(rules.expired(t, now) for t in sql_trials.open_trials(connection, job_id)):
@@ -426,7 +426,7 @@ class Store(ABC):
         with self._transaction([old, new], write=True) as connection:
             now = self._now(connection)
             logs = {}
-            for job in sorted({old, new}):  # each writer locks in this order
+            for job in sorted({old, new}):  # in one order, or two renames could wait for each other
                 logs[job] = JobLog(connection, job, *sql_trials.lock_job(connection, job), now)
                 service.reap(logs[job])
             own, others = (len(sql_trials.numbers(connection, job)) for job in (old, new))
@@ -447,7 +447,7 @@ class Store(ABC):
         In each :data:`FRESH_S` one caller is to ask; the others take the kept one. If it keeps
         nothing (its process died, say), another one is to ask after :data:`RETRY_S`.
         """
-        # mostly it is fresh: then no lock is needed
+        # Mostly it is fresh: then the tasks of all jobs need not queue for one lock.
         with self._transaction(Series(name)) as connection:
             kept = measurements.kept_series(connection, name, self._now(connection))
         if not kept.is_due:
@@ -511,7 +511,7 @@ class Store(ABC):
     ) -> Iterator[JobLog]:
         log = JobLog(connection, job_id, *counted, self._now(connection))
         yield log
-        # Readers would wait for a row that is written for nothing.
+        # Heartbeats mostly change neither: each would leave one more dead row in PostgreSQL.
         if (log.seq, log.newest) != counted:
             sql_trials.count_job(connection, job_id, seq=log.seq, newest=log.newest)
 

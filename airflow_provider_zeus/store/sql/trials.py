@@ -27,7 +27,7 @@ from airflow_provider_zeus.store.sql.watchdog import alive
 Found = Trial | Unreadable
 
 SEARCHED = 10_000  # a job that fails for months must not make each request slow
-# newest trials searched for a killed run and power limits; a GPU unused for longer is read again
+# A request must not search a log of years; the limit of a GPU unused for longer is read again.
 RECENT = 256
 
 _T = schema.trial
@@ -68,7 +68,7 @@ _STATE_BEFORE = (
     .limit(1)
 )
 _R = _T.alias("of_run")
-# number of the first trial of a run
+# A run that is cleared keeps its place among the others: that of its first trial.
 _BEGAN = sa.select(sa.func.min(_R.c.number)).where(_R.c.job_id == _job)
 _RUN_BEGAN = _BEGAN.where(_R.c.dag_id == sa.bindparam("dag"), _R.c.run_id == sa.bindparam("run"))
 _ITS_RUN_BEGAN = _BEGAN.where(_R.c.dag_id == _t.dag_id, _R.c.run_id == _t.run_id).scalar_subquery()
@@ -144,8 +144,8 @@ def lock_job(connection: sa.Connection, job_id: str) -> tuple[int, int]:
             "INSERT INTO zeus_job (job_id, told_seq, last_number) VALUES (:job, 0, 0) ON CONFLICT "
             "(job_id) DO NOTHING"
         )
-        connection.execute(add, {"job": job_id})  # again if the job is renamed meanwhile
-        is_new = True  # or its row was deleted by hand, and its trials are still there
+        connection.execute(add, {"job": job_id})  # a rename may delete it again
+        is_new = True  # or a person deleted its row: its trials still have numbers
     # SQLite stores any type in any column, and a person may have edited the file.
     is_damaged = not all(
         isinstance(count, int) and 0 <= count <= MOST_NUMBER
@@ -215,7 +215,7 @@ def outside_ids(connection: sa.Connection) -> list[str]:
     """Jobs for whose trials nothing was chosen, sorted."""
     job = schema.job.c.job_id
     chosen = sa.select(_t.job_id).where(_t.outside.is_(None))
-    chosen = chosen.group_by(_t.dag_id, _t.job_id)  # as their index has them
+    chosen = chosen.group_by(_t.dag_id, _t.job_id)  # in their index's order: no row is read
     return list(connection.scalars(sa.select(job).where(job.not_in(chosen)).order_by(job)))
 
 
@@ -234,7 +234,7 @@ def lock_job_of(connection: sa.Connection, key: TrialKey) -> tuple[str, tuple[in
         # Under the lock the job can no longer be renamed, so the second look is true.
         if job_id == before:
             return job_id, lock_job(connection, job_id)
-        # then look again: a rename may have come first
+        # A rename may have come before the lock: hence the second look.
         connection.execute(_LOCK_JOB, {"job": job_id})
         before = job_id
     raise UnknownTrialError.of(key.ti_id, key.attempt)
@@ -306,7 +306,7 @@ def log(connection: sa.Connection, job_id: str, *, after: int = 0) -> Iterator[F
     for row in connection.execute(
         _LOG, {"job": job_id, "after": after}, execution_options={"yield_per": 500}
     ).mappings():
-        alive(connection)
+        alive(connection)  # the caller may compute for longer than the watchdog waits
         yield read_row(row)
 
 
@@ -349,7 +349,7 @@ def map_indexes(connection: sa.Connection, job_id: str, origin: Origin) -> set[i
     of_task = sa.select(_t.map_index).where(_t.job_id == job_id, _t.task_id == origin.task_id)
     of_run = of_task.where(_t.dag_id == origin.dag_id, _t.run_id == origin.run_id)
     indexes = connection.scalars(of_run.distinct())
-    return {index for index in indexes if isinstance(index, int)}  # else its row is damaged
+    return {index for index in indexes if isinstance(index, int)}  # SQLite takes a text, too
 
 
 def _found(result: sa.CursorResult[tuple[object, ...]]) -> list[Found]:
@@ -441,7 +441,7 @@ def limits(
     limits_w: dict[str, tuple[float, float]] = {}
     searched = {"job": job_id, "after": newest_number - RECENT}
     for uuid, state, found_w, left_w in connection.execute(_LIMITS, searched):
-        if not isinstance(state, str):  # damaged
+        if not isinstance(state, str):  # damaged, so that it says nothing of a limit
             continue
         limits_w.pop(uuid, None)
         if member(State, state).awaits_result and left_w not in (None, found_w):

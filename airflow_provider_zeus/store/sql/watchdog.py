@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 CALL_S = 10.0  # a server that says nothing for so long is gone
 
-_WATCH = "zeus_watch"  # the pool keeps it with its connection
+_WATCH = "zeus_watch"  # kept by the pool's record, so that it ends with the connection
 
 
 class Watch:
@@ -53,7 +53,7 @@ class Watch:
 
 def watch_all(engine: sa.Engine) -> None:
     """Give each new connection of an engine a watch."""
-    # before SQLAlchemy uses the new connection
+    # Before SQLAlchemy's own first statements, which may hang, too.
     sa.event.listen(engine, "connect", _begin, insert=True)
     sa.event.listen(engine, "close", _end)
     for name in ("begin", "commit", "rollback", "before_cursor_execute", "after_cursor_execute"):

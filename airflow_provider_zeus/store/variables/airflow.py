@@ -17,7 +17,7 @@ from airflow_provider_zeus import patterns
 from airflow_provider_zeus.airflow_compat import supervisor
 from airflow_provider_zeus.errors import StoreError
 
-SETTINGS = "zeus-settings"  # of a job; people write them
+SETTINGS = "zeus-settings"  # people write them, so the job's name stays readable in the key
 
 
 def variable_key(prefix: str, name: str) -> str:
@@ -32,7 +32,7 @@ def variable_key(prefix: str, name: str) -> str:
     is_masked = prefix != SETTINGS and patterns.search(hidden, name) is not None
     if patterns.fullmatch(r"[A-Za-z0-9._-]{1,160}", name) and not is_masked:
         return f"{prefix}:{name}"
-    # Airflow masks and limits the keys of Variables, so an odd name is hashed.
+    # surrogatepass: a name may hold half a character, and "replace" could give two names one key.
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
     return f"{prefix}:~{digest[:40]}"
 
@@ -152,7 +152,7 @@ def _errors(what: str) -> Iterator[None]:
     except StoreError as error:
         raise StoreError(f"{what}: {error}") from error
     except Exception as error:  # of Airflow, of HTTP or of its database: callers handle one kind
-        said = f"{type(error).__name__}: {error}".split("\n")[0]  # without the statement
+        said = f"{type(error).__name__}: {error}".split("\n")[0]  # not the statement and its values
         raise StoreError(
             f"{what} ({said}); check that Airflow's API and database can be reached."
         ) from error

@@ -16,7 +16,7 @@ from airflow_provider_zeus.store import rules
 from airflow_provider_zeus.store.rows import DAMAGE, trial_to_dict
 
 SCHEMA = 2
-# of a profile, in the order in which they are stored
+# Stored without these names, by position: a newer version may only append.
 SAMPLES = ("device_model", "device_count", "energy_source", "samples", "job_version")
 KEPT_POINTS = 100  # of one trial: the whole log is written at each question
 _CHECKPOINT = ',"checkpoint":'
@@ -155,7 +155,7 @@ def packed(trial: Trial, specs: list[Any]) -> dict[str, Any]:
         decision = replace(decision, attempts=(trial.planned,), stand_in=None, reliefs=())
     data = trial_to_dict(replace(trial, decision=decision))
     for name in ("job_id", "batch_size", "phase"):
-        data.pop(name, None)  # a batch size may be None
+        data.pop(name, None)  # a batch size of None was not written
     small = data["decision"]
     small["attempts"] = [_without_none(attempt) for attempt in small["attempts"]]
     if decision.stand_in is not None:
@@ -176,6 +176,6 @@ def position(spec: Any, specs: list[Any]) -> int:
 
 
 def _without_none(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    # it may be None, which says that the task was measured alone
+    # Written even if None (measured alone): without the name the trial would count as damaged.
     always = {"batch_size": attempt["batch_size"]}
     return always | without_none(attempt)

@@ -49,12 +49,15 @@ JOBS = "zeus-jobs"  # names of the jobs: a task on Airflow 3.2 cannot list Varia
 
 @dataclass(slots=True)
 class _Loaded:
-    """The state of one job as a transaction has read it."""
+    """The state of one job as a transaction has read it.
+
+    ``beats``: of open trials, key of the Variable -> text.
+    """
 
     forgotten: int
     text: str | None = None
     rows: tables.Rows = field(default_factory=dict)
-    # of open trials: key of the Variable -> text
+    # As it was read: if it is another one by now, its run has just reported.
     beats: dict[str, str | None] = field(default_factory=dict)
 
 
@@ -95,7 +98,7 @@ class VariableStore(Store):
         self._turns = turns
         self._port = port
         self._overlap_possible = overlap_possible
-        # of a job that an answer about all jobs left out
+        # An empty answer about all jobs raises it: the damaged log may hold what was asked for.
         self._damaged: DamagedLogError | None = None
         postgres = f"let Connection {conn_id!r} name a PostgreSQL database"
         self._remedy = f"Set max_active_tis_per_dag=1 on the training task, or {postgres}."
@@ -105,7 +108,7 @@ class VariableStore(Store):
 
         Raises StoreError if another recurrence may be running.
         """
-        decides = request.job.chooses_size  # from what the log holds; other runs may overlap
+        decides = request.job.chooses_size  # other jobs learn nothing, so their runs may overlap
         if self._overlap_possible is not False and decides:
             raise StoreError(
                 f"The Variable store refuses: runs of {request.job_id!r} could overlap. "
@@ -138,7 +141,7 @@ class VariableStore(Store):
         beat = Beat.read(self._port.get(name))
         now = time.time() if self._clock is None else self._clock()
         later = beat.with_heartbeat(key, report, now, lease_s) if beat else None
-        # it is closed, or the beat belongs to another attempt or start
+        # Without a beat of its own only the log can say whether another start took it over.
         if later is None:
             return super().heartbeat(key, report, lease_s=lease_s)
         self._write(name, later.to_json())
@@ -212,7 +215,7 @@ class VariableStore(Store):
         All of it is in memory meanwhile.
         """
         parts = list(parts)
-        # the write knows the jobs of the parts alone
+        # Any job's log may hold a trial's key, and the write below loads those of the parts alone.
         with self._transaction(self._names()) as connection:
             for part in parts:
                 if isinstance(part, RunTrials):
@@ -240,7 +243,7 @@ class VariableStore(Store):
                 except DamagedLogError as error:
                     if of is not None:
                         raise
-                    # one damaged Variable hides no other job
+                    # One damaged Variable must not hide the other jobs.
                     log.warning("A job is left out: %s", error)
                     # A later answer that finds nothing must not call the log empty.
                     self._damaged = error
@@ -285,7 +288,7 @@ class VariableStore(Store):
             try:
                 if key in _keys(self._read_log(job).document):
                     return [job]
-            except DamagedLogError as error:  # it may have the trial
+            except DamagedLogError as error:  # it may have the trial, so "none" would be a guess
                 damaged = error
         if damaged is not None:
             raise damaged
@@ -336,6 +339,7 @@ class VariableStore(Store):
             text = tables.dump(connection, job_id, rows, forgotten).to_json()
             if text != (before.text or LogDocument.empty(job_id).to_json()):
                 changed[job_id] = text
+        # Names first: after a crash in between, a log without its name would never be found.
         if {*changed} - {*self._names()}:
             self._write(JOBS, json.dumps(sorted({*changed, *self._names()})))
         for job_id, text in changed.items():
@@ -355,7 +359,7 @@ class VariableStore(Store):
         """
         beats = {_beat_key(trial.key.ti_id): Beat.of(trial).to_json() for trial in open_trials}
         for name, text in beats.items():
-            # else its run has just reported again
+            # Else its run has just reported again, and the older beat would undo it.
             if name not in before or self._port.get(name) == before[name]:
                 self._write(name, text)
         for name, old_text in before.items():

@@ -45,7 +45,8 @@ _COLUMNS = tuple(c.name for c in _T.c)
 _JSON = {c.name for c in _T.c if isinstance(c.type, sa.JSON)}
 _NEEDED = sorted({c.name for c in _T.c if not c.nullable} - {"id", "job_id"})
 _ADD = str(sa.insert(_T).compile(dialect=sqlite.dialect(), column_keys=_COLUMNS))
-# id of a row -> the packed trial that it was made of, and its job's spec
+# By a row's id the packed trial and its spec, so that a row that nobody changed, a damaged one too,
+# is written back as it came.
 Rows = dict[int, tuple[Any, Any]]
 
 log = guarded_log(__name__)
@@ -68,7 +69,8 @@ def _database() -> sa.Engine:
     # Any thread may be the one that copies it.
     empty = sqlite3.connect(":memory:", check_same_thread=False)
     check(new_engine(url, lambda: empty), create=True)
-    # Which rows change is noted. An index takes longer to fill with 500 rows than it saves.
+    # Rows that do not change are not packed again, so changes are noted. An index takes longer to
+    # fill with 500 rows than it saves.
     empty.executescript("""
     CREATE TABLE changed (id INTEGER PRIMARY KEY);
     DROP INDEX ix_zeus_trial_state;
@@ -145,7 +147,7 @@ def _row(data: Any, specs: Sequence[str]) -> dict[str, Any]:
     planned = attempts[data["planned"]]
     own = {"planned": planned, "batch_size": planned["batch_size"], "phase": planned["phase"]}
     row = _values({**data, **own}) | {"spec": specs[data["spec"]]}
-    data["ti_id"].encode()  # another text is no key
+    data["ti_id"].encode()  # raises for half a character, which no database takes
     is_whole = None not in [row[name] for name in _NEEDED]
     if not is_whole or not _counts(row["number"], row["attempt"]):
         raise ValueError("a value is missing or no number")
@@ -161,7 +163,7 @@ def _damaged(data: Any, row_id: int, present: set[Any]) -> dict[str, Any]:
     row = _values(data if isinstance(data, dict) else {})
     row |= {name: "?" for name in _NEEDED if row[name] is None} | {"planned": "?"}
     if not _counts(row["number"]) or row["number"] in present:
-        row["number"] = -0.5 - row_id  # below all numbers, and no trial's
+        row["number"] = -0.5 - row_id  # no whole number, so it takes no trial's; below all of them
     is_key = _counts(row["attempt"]) and isinstance(row["ti_id"], str)
     if not is_key or (row["ti_id"], row["attempt"]) in present:
         row["ti_id"] = f"? {row_id}"
@@ -184,7 +186,7 @@ def _storable(value: Any) -> Any:
         if value.isascii():
             return value
         return value.encode(errors="replace").decode()
-    fits = isinstance(value, (int, float)) and abs(value) < 2**63  # NaN does not
+    fits = isinstance(value, (int, float)) and abs(value) < 2**63  # not NaN: SQLite makes it NULL
     if fits:
         return value
     return json.dumps(value)
@@ -199,7 +201,7 @@ def _load_measurements(
 ) -> None:
     for values in document.samples:
         with suppress(*DAMAGE):
-            # a newer version may add values
+            # A newer version may add values.
             named = dict(zip(SAMPLES, values, strict=False)) | {"job_id": job_id}
             profile = decode(JobProfile, named)
             samples = [sample for sample in profile.samples if usable(sample)]
@@ -259,13 +261,13 @@ def dump(connection: sa.Connection, job_id: str, rows: Rows, forgotten: int) -> 
 
 def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
     """Delete the rows that are too many for a Variable; return how many trials that are."""
-    # the newest 20 keep their power points and the metric of each epoch
+    # The whole Variable is written at each question, so only the newest 20 keep their long parts.
     old = (_t.job_id == job_id, _t.number <= newest - 20)
     connection.execute(sa.delete(_P).where(_P.c.trial_id.in_(sa.select(_t.id).where(*old))))
     connection.execute(
         sa.update(_T).where(*old, _t.epoch_metrics.is_not(None)).values(epoch_metrics=sa.null())
     )
-    kept = sa.text(  # runs in the order in which they began; outside of Airflow each trial is a run
+    kept = sa.text(  # by "began": a cleared run keeps its place, as for left_a_model()
         """
         WITH runs AS (
             SELECT *, CASE run_id WHEN '' THEN number
@@ -289,7 +291,7 @@ def _forget(connection: sa.Connection, job_id: str, newest: int) -> int:
     more = connection.execute(
         sa.delete(_T).where(_t.job_id == job_id, _t.number <= too_many)
     ).rowcount
-    if more:  # a belief is one of the trials that are here
+    if more:  # a belief has to follow from the trials that are left
         connection.execute(sa.delete(_C).where(_C.c.job_id == job_id))
     return more
 

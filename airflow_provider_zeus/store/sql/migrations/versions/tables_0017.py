@@ -2,7 +2,10 @@
 
 Times are UTC seconds since the epoch by the store's clock; energies joules, powers watts.
 
-A missing figure is NULL and ``reasons`` says why.
+A missing figure is NULL and ``reasons`` says why. The figures of a trial are those of
+:class:`.Observation`, the columns ``from_*`` those of :class:`.Lineage`. ``zeus_outside_sum`` holds
+sums of trials measured from outside: one for each task and day, and one for all such tasks of a DAG
+in a month, whose ``job_id`` is "".
 
 Until the first upload to a package index a change of the tables edits this revision and gives it
 the next number, here, in the name of the file and in ``schema.py``: so a log of an earlier state is
@@ -30,9 +33,9 @@ job = sa.Table(
     "zeus_job",
     metadata,
     Column("job_id", Text, primary_key=True),
-    Column("told_seq", BigInteger, nullable=False),  # number of closings so far
-    Column("last_number", BigInteger, nullable=False),  # number of the newest trial
-    Column("events", Text),  # JSON: which events hold, by DAG; NULL: no run has looked yet
+    Column("told_seq", BigInteger, nullable=False),  # by it a checkpoint is known to be out of date
+    Column("last_number", BigInteger, nullable=False),  # a deleted trial's number is used up
+    Column("events", Text),  # JSON: an event that holds is not sent again; NULL: no run has looked
 )
 
 trial = sa.Table(
@@ -56,9 +59,10 @@ trial = sa.Table(
     Column("told_seq", BigInteger),
     Column("opened_at", Double, nullable=False),
     Column("lease_until", Double, nullable=False),
-    Column("lease_s", Double, nullable=False, server_default="86400"),  # length of the lease
+    # A lease that ends far later than this allows was written by a clock that was ahead.
+    Column("lease_s", Double, nullable=False, server_default="86400"),
     Column("closed_at", Double),
-    Column("batch_size", BigInteger),  # NULL where the task was measured alone
+    Column("batch_size", BigInteger),  # NULL: measured alone, so there was none to choose
     Column("phase", Text, nullable=False),
     Column("planned", JSON, nullable=False),
     Column("decision", JSON, nullable=False),
@@ -72,7 +76,7 @@ trial = sa.Table(
     Column("rest_s", Double),
     Column("excess_j", Double),
     Column("excess_s", Double),
-    Column("paused_j", Double),  # while the training stood still
+    Column("paused_j", Double),  # apart: a host that slept says nothing of a batch size
     Column("paused_s", Double),
     Column("metric", Double),
     Column("target_value", Double),
@@ -82,51 +86,50 @@ trial = sa.Table(
     Column("max_power_w", Double),
     Column("energy_source", Text),
     Column("gpu_uuid", Text),
-    # of several GPUs: what each of them drew
+    # Of several GPUs one that draws much more than its siblings has a fault.
     Column("gpu_energy_j", JSON(none_as_null=True)),
     Column("limit_found_w", Double),
     Column("learning_rate", Double),
-    Column("start", Text),  # cold, shrunk or warm, as it was taken
-    Column("served", Double),  # metric of the earlier model on the new data
-    Column("from_ti_id", Text),  # the trial that trained the earlier model
+    Column("start", Text),  # as it was taken: one that was only planned teaches nothing
+    Column("served", Double),  # by the earlier model, on new data: was training worth it?
+    Column("from_ti_id", Text),  # a key, as a row's id is another one in another log
     Column("from_attempt", Integer),
     Column("from_start", Text),
-    Column("from_generations", Integer),  # of the earlier model since a cold start
-    Column("from_age", Integer),  # runs of the job since that trial
+    Column("from_generations", Integer),  # warm starts in a row wear a model out
+    Column("from_age", Integer),  # in runs: an old model may not know the newest data
     Column("start_id", Text),
-    # of a run without a batch size: which kind of step its profile is of
+    # Without a batch size nothing else says which samples of a profile compare.
     Column("step_kind", BigInteger),
-    Column("gpu_busy", Double),  # share of the time in which the GPU worked
-    Column("data_wait_s", Double),  # waited for batches
-    Column("host_j", Double),  # of processors and memory beside the GPU; no part of energy_j
+    Column("gpu_busy", Double),  # an idle GPU waits for its data, and no limit helps
+    Column("data_wait_s", Double),  # the GPU is paid for meanwhile, and does nothing
+    Column("host_j", Double),  # no part of energy_j: the host serves other tasks too
     Column("host_source", Text),
-    # the metric of each epoch, at most 1000
+    # Of 1000 epochs at most. A target that the first epoch reaches is too easy.
     Column("epoch_metrics", JSON(none_as_null=True)),
     Column("out_of_memory", Boolean, nullable=False),
-    Column("returned", Text),  # JSON of at most 4 kB: what the training function returned
-    Column("price_per_kwh", Double),  # mean over the hours in which the energy was drawn
+    Column("returned", Text),  # at most 4 kB: the next run's environment has to hold it
+    Column("price_per_kwh", Double),  # as known at the end: a later price changes no cost
     Column("price_currency", Text),
     Column("price_source", Text),
-    Column("price_at_once", Double),  # the same, had the run not waited for a cheaper start
+    Column("price_at_once", Double),  # the difference is what a later start saved
     Column("g_co2e_per_kwh", Double),
     Column("g_co2e_source", Text),
     Column("g_co2e_at_once", Double),
     Column("reasons", JSON, nullable=False),
-    # true: [zeus] measure named its task, and its figures are in zeus_outside_sum too; else NULL
+    # True if [zeus] measure named its task, else NULL: pages of jobs must pass over such rows.
     Column("outside", Boolean),
     sa.UniqueConstraint("ti_id", "attempt", name="uq_zeus_trial_key"),
     sa.UniqueConstraint("job_id", "number", name="uq_zeus_trial_number"),
 )
-# open trials of a job
+# Each request reads a job's open trials while it holds the job's lock.
 sa.Index("ix_zeus_trial_state", trial.c.job_id, trial.c.state, trial.c.number)
-sa.Index("ix_zeus_trial_run", trial.c.dag_id, trial.c.run_id)  # a run's page in the UI
-# a DAG's page in the UI
+sa.Index("ix_zeus_trial_run", trial.c.dag_id, trial.c.run_id)  # else a run's page reads all trials
+# A DAG's page finds its newest runs here, without the long rows.
 sa.Index("ix_zeus_trial_dag", trial.c.dag_id, trial.c.job_id, trial.c.run_id, trial.c.number)
-# runs to compare with
 sa.Index("ix_zeus_trial_size", trial.c.job_id, trial.c.batch_size, trial.c.number)
-# closed after a checkpoint
+# Each request asks whether a trial was closed after a checkpoint that includes it.
 sa.Index("ix_zeus_trial_told", trial.c.job_id, trial.c.told_seq, trial.c.number)
-# the page of all jobs reads these rows alone, however many tasks are measured from outside
+# The page of all jobs reads these rows alone, however many tasks are measured from outside.
 _is_chosen = trial.c.outside.is_(None)
 sa.Index(
     "ix_zeus_trial_chosen",
@@ -144,9 +147,8 @@ sa.Index(
     postgresql_where=_is_chosen,
 )
 
-# Of trials measured from outside, also of those whose rows are deleted by now: a sum for each task
-# and day, and one for all such tasks of a DAG in a month, whose job_id is "". An empty source or
-# currency: there is none.
+# Kept as trials are written: a page reads a few sums and not a million rows, and old rows may go. A
+# source or currency that is missing is empty, since a key cannot be NULL.
 outside_sum = sa.Table(
     "zeus_outside_sum",
     metadata,
@@ -156,19 +158,19 @@ outside_sum = sa.Table(
     Column("energy_source", Text, primary_key=True),
     Column("price_currency", Text, primary_key=True),
     Column("trials", BigInteger, nullable=False),
-    # trials that are the first of their run
+    # The first trials of their runs: people count runs, not tries.
     Column("runs", BigInteger, nullable=False),
-    # trials that reported no time
+    # They reported no time: no sum holds them, and pages say how many they are.
     Column("unknown", BigInteger, nullable=False),
-    # trials that reported a time, and no energy though they have a source
+    # They reported no energy though they have a source: energy_j beside them is a lower bound.
     Column("without_energy", BigInteger, nullable=False),
     Column("energy_j", Double, nullable=False),
     Column("time_s", Double, nullable=False),
     Column("gpu_s", Double, nullable=False),
-    # for the energy whose hours were priced, which is paid_j
+    # For paid_j alone: hours without a price would make paid / energy_j too low.
     Column("paid", Double, nullable=False),
     Column("paid_j", Double, nullable=False),
-    # of paid, by waiting for a cheaper start
+    # Apart, since it is a cheaper start's saving and not a batch size's.
     Column("start_saved", Double, nullable=False),
     Column("g_co2e", Double, nullable=False),
     Column("g_co2e_j", Double, nullable=False),
@@ -185,7 +187,7 @@ power = sa.Table(
         ForeignKey("zeus_trial.id", ondelete="CASCADE"),
         primary_key=True,
     ),
-    # [[t_s, power_w, limit_w, phase], ...], at most 500
+    # In a table of their own: they are most of a trial, and few readers want them.
     Column("points", JSON, nullable=False),
 )
 
@@ -196,7 +198,7 @@ profile = sa.Table(
     Column("job_id", Text, ForeignKey("zeus_job.job_id"), nullable=False),
     Column("device_model", Text, nullable=False),
     Column("device_count", Integer, nullable=False),
-    # "": not known; NULL would never compare equal
+    # Empty if it is not known: NULL would never compare equal.
     Column("energy_source", Text, nullable=False),
     Column("batch_size", BigInteger, nullable=False),
     Column("limit_w", Double, nullable=False),
@@ -204,7 +206,7 @@ profile = sa.Table(
     Column("energy_j", Double, nullable=False),
     Column("time_s", Double, nullable=False),
     Column("steps", BigInteger, nullable=False),
-    Column("capped", Double),  # share of the time in which the board was power-capped
+    Column("capped", Double),  # a limit that never binds saves nothing
     Column("sm_clock_mhz", Double),
     Column("job_version", Text, nullable=False, server_default=""),
 )
@@ -221,20 +223,20 @@ checkpoint = sa.Table(
     "zeus_checkpoint",
     metadata,
     Column("job_id", Text, ForeignKey("zeus_job.job_id"), primary_key=True),
-    # belief_tag(job): what a belief depends on besides the log
+    # Another target, version or window makes another belief of the same log (belief_tag).
     Column("tag", Text, primary_key=True),
-    # the belief after this trial
+    # Only the trials behind this one have to be learnt again.
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("told_seq", BigInteger, nullable=False),  # highest among the trials in it
+    Column("told_seq", BigInteger, nullable=False),  # shows whether a trial in it was closed since
     Column("belief", Text, nullable=False),
 )
 
-signal = sa.Table(  # series of prices and carbon intensities, asked for once for all jobs
+signal = sa.Table(  # kept, since each request to a service for a price or a carbon intensity costs
     "zeus_signal",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("asked_at", Double, nullable=False),  # when a task last took it on to ask
-    Column("series", Text),  # JSON; NULL: no answer yet
+    Column("asked_at", Double, nullable=False),  # set before a task asks, so that no other one does
+    Column("series", Text),  # NULL: the row is there before an answer, as a lock
 )
 
 
