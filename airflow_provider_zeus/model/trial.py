@@ -600,7 +600,7 @@ class Trial:
     state: State
     reason: str | None = None
     asked_after_seq: wire.Ordinal = 0  # a run that ended later taught it nothing
-    # Lessons are learned in the order of closing, which differs from that of opening.
+    # A run may end after a later one: a belief kept before then lacks it, and is learned anew.
     told_seq: wire.Ordinal | None = None
     opened_at: wire.Moment = 0.0  # the store's clock: those of hosts differ
     lease_until: wire.Moment = 0.0

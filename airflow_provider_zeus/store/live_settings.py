@@ -161,8 +161,7 @@ def after_change(job_id: str, text: str | None, changes: Mapping[str, Any]) -> d
 def write_settings(
     variables: AirflowVariables, job_id: str, changes: Mapping[str, Any], *, by: str
 ) -> dict[str, str]:
-    """Change live settings of a job (None removes one) and record who did it, when, and the change
-    changed.
+    """Change live settings of a job (None removes one) and record who changed what, and when.
 
     Returns the record, as :func:`last_change` reads it. Raises StoreError: the Variable cannot be
     read, holds no JSON object, or does not keep the change.

@@ -199,7 +199,7 @@ def _previous(trained: Sequence[Trial]) -> Previous | None:
 def _left_a_model(log: JobLog, origin: Origin, job: ZeusJob) -> list[Trial]:
     """The newest trials before a run that left a model, newest first.
 
-    None for a run that does not teach, since its slice may be old, or if the newest is of another
+    Empty for a run that does not teach, since its slice may be old, or if the newest is of another
     version of the job.
     """
     if origin.run_type not in job.learn_from:

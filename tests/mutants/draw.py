@@ -71,6 +71,14 @@ def draw(root: Path, count: int = 30, seed: int = 60) -> list[Edit]:
     return drawn
 
 
+def faults(root: Path, count: int = 30, seed: int = 60) -> list[Fault]:
+    """The same as entries of the list."""
+    return [
+        fault_of(edit, (root / edit.file).read_text(encoding="utf-8"), number)
+        for number, edit in enumerate(draw(root, count, seed), 1)
+    ]
+
+
 def fault_of(edit: Edit, text: str, number: int) -> Fault:
     """An edit of a file's ``text`` as an entry of the list: whole lines,
     as many as make them unique.

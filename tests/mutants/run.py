@@ -18,7 +18,7 @@ from tests.mutants import contexts, scratch
 from tests.mutants.collect import Contexts, mirror, naming
 from tests.mutants.faults import Fault
 
-TEST_S = 300  # no quick test takes as long, even on a busy host
+TEST_S = 120  # no quick test takes as long, even on a busy host
 TIME_OUT = "time-out"
 
 
@@ -59,6 +59,20 @@ def in_order(
     return [files[file] for file in sorted(files, key=lambda each: (far(each), took[each]))]
 
 
+def within(files: list[list[str]], seconds: dict[str, float], most_s: float) -> Iterator[list[str]]:
+    """The tests that take at most so long together; one that takes longer runs alone."""
+    left_s = most_s
+    for number, tests in enumerate(files):
+        fitting: list[str] = []
+        for test in tests:
+            is_first = number == 0 and not fitting
+            if seconds[test] <= left_s or is_first:
+                fitting.append(test)
+                left_s -= seconds[test]
+        if fitting:
+            yield fitting
+
+
 def batches(files: list[list[str]]) -> Iterator[list[str]]:
     """One file, then four, sixteen and so on: to import them takes longest."""
     size = 1
@@ -68,13 +82,19 @@ def batches(files: list[list[str]]) -> Iterator[list[str]]:
         size = size * 4
 
 
-def try_one(fault: Fault, folder: Path, known: Contexts, part: str, most: int) -> Outcome:
-    """Run the tests of one fault in a copy, which is left as it was."""
+def try_one(
+    fault: Fault, folder: Path, known: Contexts, part: str, most: int, most_s: float
+) -> Outcome:
+    """Run the tests of one fault in a copy, which is left as it was.
+
+    At most so many tests run, and not for longer than they took before.
+    """
     place = folder / fault.file
     begun_s = time.monotonic()
     text = place.read_text(encoding="utf-8")
     tests = known.covering(fault, folder)
-    chosen = in_order(fault, tests, known.seconds, folder, most)
+    near = in_order(fault, tests, known.seconds, folder, most)
+    chosen = list(within(near, known.seconds, most_s))
     found_by = ""
     place.write_text(fault.put_into(text), encoding="utf-8")
     try:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterator
@@ -83,7 +84,8 @@ def file_system(path: Path) -> str:
     except OSError:  # not Linux: then as if on one host's disk
         return ""
     for fields in (line.split() for line in lines):
-        folder = Path(fields[1].replace("\\040", " "))
+        # The kernel writes a space, tab, newline and backslash as octal numbers.
+        folder = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[1]))
         # Of two mounts at one place the later one hides the other: hence >= and not >.
         if real.is_relative_to(folder) and len(folder.parts) >= deepest:
             kind = fields[2]
