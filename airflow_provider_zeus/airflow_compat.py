@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from airflow.utils.session import create_session as create_session
     from airflow.utils.types import DagRunTriggeredByType as DagRunTriggeredByType
 
-    ServerVariable = Variable  # beside airflow.sdk.Variable
+    ServerVariable = Variable  # airflow.sdk has another one of that name
 
 INTERNALS = {
     # Names of the command line. Public way: none yet; providers' own commands are made of these.

@@ -60,7 +60,7 @@ def _formulas(text: str) -> Iterator[int]:
     A spreadsheet that splits a cell drops its quotes.
     """
     begin = 0
-    # what separates cells in some countries
+    # In some countries a spreadsheet splits cells at these.
     for part in text.replace("|", ";").replace("\t", ";").split(";"):
         quoted = part.lstrip(_BLANKS)
         if quoted.lstrip("'").startswith(_SIGNS):

@@ -111,7 +111,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
         if not is_new:
             _check_file(os.fstat(descriptor), folder, path)
         elif shares(folder):
-            os.chmod(descriptor, 0o660)  # its group is the folder's already
+            os.chmod(descriptor, 0o660)  # setgid gave it the group, and 0600 no right of it
         if empties:  # not before it was looked at
             os.ftruncate(descriptor, 0)
     except BaseException:

@@ -97,7 +97,7 @@ class ZeusTask:
 
         Of a mapped task that of its first instance.
         """
-        with suppress(Exception):  # there is none, or it has templates
+        with suppress(Exception):  # of templates it fails, and is read again once rendered
             return ZeusJob.from_dict(self.arguments["job"]).check(rendered=True)
         with suppress(Exception):  # a template may ask for what a real run alone has
             operator, _ = rendered(self.task, dag, days=days)
@@ -247,7 +247,7 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
         for problem, of_one in grouped(lacks, lambda lack: lack.problem).items()
     )
     remedy = "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
-    if runs.by_hand and not dated:  # some of these runs have a date
+    if runs.by_hand and not dated:  # a run that is started with a date lacks nothing
         yield warning("context", what, remedy)
     else:
         yield error("context", what, remedy)
@@ -335,7 +335,7 @@ def of_command(arguments: Sequence[str], cwd: str | None, job: ZeusJob) -> Itera
     """Whether a command, or a script that it names, reads the batch size, and can have a run of
     a tracker.
     """
-    if not job.chooses_size or submits_to_slurm(arguments):  # its script is another host's
+    if not job.chooses_size or submits_to_slurm(arguments):  # Slurm's host has the script
         return
     takes_plan = names(arguments, cwd, "airflow_provider_zeus")
     if takes_plan or names(arguments, cwd, "ZEUS_BATCH_SIZE"):

@@ -52,7 +52,7 @@ def demo(args: Namespace) -> int:
     # a new DAG is paused, and its runs would wait
     _patiently(_unpause)
     run_ids = [f"zeus-demo-{number:02}" for number in range(1, args.runs + 1)]
-    # each new run writes lines of its own, and the demo prints one for it
+    # Airflow logs each new run in lines that would bury the one of the demo.
     with _quietly():
         new = [run_id for run_id in run_ids if _patiently(partial(_trigger, run_id))]
     there_already = len(run_ids) - len(new)
@@ -129,7 +129,7 @@ def _dag_missing() -> str | None:
 
     with create_session() as session:
         dag = session.get(DagModel, DAG_ID)
-        # A stale one is of a file that is gone.
+        # A stale one is of a file that is gone, so its runs would never begin.
         if dag is not None and not dag.is_stale:
             return None
     with create_session() as session:

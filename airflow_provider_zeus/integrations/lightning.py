@@ -267,7 +267,7 @@ def _end_of(trainer: Trainer) -> OwnEnd:
     if getattr(trainer, "barebones", False):
         problem = "self.log() does nothing then, so no metric comes"
         raise JobSpecError.of("barebones", True, problem, "leave it out")
-    steps = 0  # of an epoch: a stream, or the module's own optimization, tells no number
+    steps = 0  # nobody knows those of a stream, or of the module's own optimization
     if trainer.lightning_module.automatic_optimization and math.isfinite(batches):
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
     _check_least("min_epochs", trainer.fit_loop.min_epochs, most=1)

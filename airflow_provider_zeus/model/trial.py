@@ -485,7 +485,7 @@ class PlannedAttempt:
     why: str
     bound_epochs: wire.Amount | None = None
     bound_cost: wire.Amount | None = None
-    # An attempt whose epochs cost more than hoped stops early.
+    # One epoch tells that they cost more than hoped, long before bound_cost is spent.
     max_epoch_cost: wire.Amount | None = None
     # A larger slice costs more: the bounds scale with it.
     bound_samples_per_epoch: wire.Amount | None = None
@@ -598,7 +598,7 @@ class Trial:
     key: TrialKey
     origin: Origin
     spec: Mapping[str, Any]  # the job of a DAG file may have changed since
-    decision: Decision  # a second attempt is part of the same decision
+    decision: Decision  # the next attempt of the run is read from it
     planned: PlannedAttempt
     state: State
     reason: str | None = None
