@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_MODULES = {  # of each public name, below this package
+_MODULES = {  # no imports: every process that imports airflow.sdk would pay for them
     "AttemptOver": "training.interrupts",
     "BelowTargetError": "errors",
     "DeviceError": "errors",

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from airflow.utils.session import create_session as create_session
     from airflow.utils.types import DagRunTriggeredByType as DagRunTriggeredByType
 
-    ServerVariable = Variable  # beside airflow.sdk.Variable
+    ServerVariable = Variable  # airflow.sdk has another one of that name
 
 INTERNALS = {
     # Names of the command line. Public way: none yet; providers' own commands are made of these.
@@ -84,9 +84,11 @@ INTERNALS = {
     ),
     # public way: rich.console.Console, once its width is no concern
     "AirflowConsole": "airflow.cli.simple_table",
-    "SimpleTable": "airflow.cli.simple_table",  # public way: rich.table.Table
+    # for tables that look like Airflow's own; public way: rich.table.Table
+    "SimpleTable": "airflow.cli.simple_table",
     "action_cli": "airflow.utils.cli",  # public way: none yet for a line in the audit log
-    # public way: airflow.sdk.conf
+    # The options of [zeus] have no defaults in a command without it. Public way: airflow.sdk.conf,
+    # once it has loaded them there.
     "providers_configuration_loaded": "airflow.utils.providers_configuration_loader",
     # Authorization. Public way: none yet for a plugin's FastAPI app.
     **dict.fromkeys(("GetUserDep", "requires_access_dag"), "airflow.api_fastapi.core_api.security"),
@@ -106,27 +108,30 @@ INTERNALS = {
     "SerializedDagModel": "airflow.models.serialized_dag",
     "XComModel": "airflow.models.xcom",  # public way: none yet for a plugin
     "create_session": "airflow.utils.session",
-    "check_migrations": "airflow.utils.db",  # public way: the command 'airflow db check-migrations'
+    # public way: the command 'airflow db check-migrations', which takes seconds to start
+    "check_migrations": "airflow.utils.db",
     # airflow zeus demo. Public way: the REST API, which needs the password of a user.
     "DagRun": "airflow.models.dagrun",
     "DagRunTriggeredByType": "airflow.utils.types",
     "ParseImportError": "airflow.models.errors",
     "get_airflow_health": "airflow.api.common.airflow_health",
     "trigger_dag": "airflow.api.common.trigger_dag",
-    # Tasks and DAGs.
     # public way: none yet to import one DAG by its id
     "BundleDagBag": "airflow.dag_processing.dagbag",
-    "DagBundlesManager": "airflow.dag_processing.bundles.manager",  # public way: none yet
-    # Public way: exports of airflow.sdk.
+    # public way: none yet to list the files of bundles
+    "DagBundlesManager": "airflow.dag_processing.bundles.manager",
+    # Public way: exports of airflow.sdk, which has none of them yet.
     **dict.fromkeys(("determine_kwargs", "get_unique_task_id"), "airflow.sdk.bases.decorator"),
-    # Public way: execute() of PythonOperator, in the standard provider.
+    # They hand what a function yields to the events of outlets. Public way: execute() of
+    # PythonOperator, in the standard provider.
     "create_executable_runner": "airflow.sdk.execution_time.callback_runner",
     "create_async_executable_runner": "airflow.sdk.execution_time.callback_runner",
-    # public way: BaseOperator.has_dag(), .dag
+    # Needed before there is an operator. Public way: BaseOperator.has_dag() and .dag, after it.
     "DagContext": "airflow.sdk.definitions._internal.contextmanager",
-    # public way: the argument that the group gets
+    # Found here by the name of the argument. Public way: what the group's function gets.
     "MappedArgument": "airflow.sdk.definitions._internal.expandinput",
-    # public way: airflow.providers.common.compat.sdk, or airflow.sdk
+    # Public way: airflow.sdk, once it has it, or airflow.providers.common.compat.sdk, which this
+    # package does not require.
     "Stats": "airflow.sdk.observability.stats",
     # Public way: airflow.sdk.Variable and Connection, once they distinguish "not defined" from
     # "lookup failed".
@@ -173,12 +178,12 @@ def masked(text: str) -> str:
     text = str(masker.redact(text))
     if text.endswith("…"):
         for pattern in masker._secrets_masker().patterns:
-            # of a regular expression, with a backslash before each that has a meaning
+            # A pattern is a regular expression: without its backslashes it is the secret again.
             characters = iter(pattern)
             secret = "".join(
                 next(characters, "") if character == "\\" else character for character in characters
             )
-            # shorter ones are masked nowhere
+            # Airflow masks no secret of under 5 characters either.
             for length in range(min(len(secret), len(text)) - 1, 4, -1):
                 if text.endswith(f"{secret[:length]}…"):
                     return f"{text[: -length - 1]}***"

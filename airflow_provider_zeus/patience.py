@@ -106,5 +106,6 @@ def pauses(chance: Callable[[], float]) -> Iterator[float]:
     """
     longest_s = 0.1
     while True:
+        # Half of it by chance: processes that met at a lock would meet there again.
         yield longest_s * (1 + chance()) / 2
         longest_s = min(2 * longest_s, 2.0)

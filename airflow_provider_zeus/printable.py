@@ -12,7 +12,7 @@ MOST_NAME = 60  # a name may be of any length, and a line is not
 
 # a spreadsheet would compute a cell that begins so
 _SIGNS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-# what may stand before it: a quote, and every kind of blank
+# A spreadsheet drops these before it looks for a formula: quotes, and blanks of any kind.
 _BLANKS = '"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'
 _BLANKS += "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 
@@ -28,11 +28,11 @@ def visible(text: str | os.PathLike[str]) -> str:
         return text
     shown = []
     for character in text:
-        # Zs: spaces of any width
+        # Spaces of other widths (Zs) forge no line, though Python calls them unprintable.
         if character.isprintable() or unicodedata.category(character) == "Zs":
             shown.append(character)
         elif "\udc80" <= character <= "\udcff":
-            # a byte that is not UTF-8, as in the name of a file
+            # So Python decodes a byte that is not UTF-8, as in the name of a file.
             shown.append(f"\\x{ord(character) - 0xDC00:02x}")
         else:
             shown.append(repr(character)[1:-1])
@@ -60,7 +60,7 @@ def _formulas(text: str) -> Iterator[int]:
     A spreadsheet that splits a cell drops its quotes.
     """
     begin = 0
-    # what separates cells in some countries
+    # In some countries a spreadsheet splits cells at these.
     for part in text.replace("|", ";").replace("\t", ";").split(";"):
         quoted = part.lstrip(_BLANKS)
         if quoted.lstrip("'").startswith(_SIGNS):

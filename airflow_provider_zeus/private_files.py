@@ -96,6 +96,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
     is_new = bool(flags & os.O_CREAT)
     try:
         try:
+            # O_EXCL tells whether the file is new: one that was there must be looked at.
             descriptor = os.open(path, flags | os.O_EXCL if is_new else flags, 0o600)
         except FileExistsError:
             if flags & os.O_EXCL:
@@ -110,7 +111,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
         if not is_new:
             _check_file(os.fstat(descriptor), folder, path)
         elif shares(folder):
-            os.chmod(descriptor, 0o660)  # its group is the folder's already
+            os.chmod(descriptor, 0o660)  # setgid gave it the group, and 0600 no right of it
         if empties:  # not before it was looked at
             os.ftruncate(descriptor, 0)
     except BaseException:
@@ -122,7 +123,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
 def shares(folder: os.stat_result) -> bool:
     """Whether new files in a folder of this status are shared with its group."""
     group = os.environ.get(SHARED_GROUP, "")
-    # setgid, the group may write, others may not
+    # Only setgid hands the group on to new files, and a folder that all may write is no group's.
     if not group or folder.st_mode & 0o2022 != 0o2020:
         return False
     with suppress(OSError):  # there is no such group
@@ -142,7 +143,7 @@ def _check_file(found: os.stat_result, folder: os.stat_result, path: Any) -> Non
             f"{SHARE}"
         )
         raise PermissionError(errno.EPERM, problem, str(path))
-    # a link that another user made to a file of this one
+    # Another user may have made it as a link to a file of this one, to be overwritten.
     if found.st_nlink > 1 and folder.st_mode & 0o022:
         raise PermissionError(errno.EPERM, "has another name elsewhere: remove it", str(path))
 

@@ -86,6 +86,7 @@ def read_all(descriptor: int, most_bytes: int) -> bytes:
     Raises OSError, ValueError: it is larger than ``most_bytes``.
     """
     with open(descriptor, "rb") as file:
+        # One byte more tells that it is longer: a size that is asked before may change.
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise ValueError(f"longer than {most_bytes} bytes")
@@ -105,7 +106,7 @@ def read_below(root: str | os.PathLike[str], path: str, most_bytes: int) -> byte
     by_name = os.path.relpath(named, os.path.abspath(root))
     inside = os.path.relpath(os.path.realpath(named), top)
     *folders, name = inside.split(os.sep)
-    # by name too: what lies elsewhere changes no answer
+    # By name, too: else answers would tell of links that lie elsewhere.
     if os.pardir in (*by_name.split(os.sep), *folders, name):
         raise ValueError("not below the folder")
     descriptor = os.open(top, _FOLDER)
@@ -162,6 +163,7 @@ def write_whole(
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            # Before the rename, or a host that crashes could have an empty file by that name.
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:

@@ -59,15 +59,15 @@ def _of_dag(dag_id: str, file: str | None, task_id: str | None) -> Iterator[Find
         if job is not None:
             findings += checks_dag.of_schedule(task, job, dag)
             of_host += _of_host(job)
-        # some findings name their task already
+        # Some findings name their task already, and would name it twice.
         prefix = f"{task.task_id}: "
         for finding in findings:
             yield replace(finding, check=prefix + finding.check.removeprefix(prefix))
     yield from checks_dag.of_definition(tasks, dag)
-    # tasks with one log have one finding of it
+    # Tasks mostly share a log, and each look at one opens a connection.
     for conn_id in dict.fromkeys(task.conn_id for task in chosen):
         yield from _of_store(conn_id)
-    # two tasks with one device have one finding
+    # Two tasks on one device would print the same finding twice.
     yield from dict.fromkeys(of_host)
 
 
@@ -158,7 +158,7 @@ def _of_store(conn_id: str) -> Iterator[Finding]:
     for name, examine in (("store", doctor.store), ("schema", doctor.schema)):
         try:
             yield replace(examine(conn_id), check=f"{name} {conn_id}")
-        # the schema of a log that is not defined says nothing more
+        # Without the Connection the check of the schema would only say the same again.
         except UndefinedConnectionError as problem:
             yield error(f"Connection {conn_id}", str(problem))
             return

@@ -2,6 +2,7 @@
 definition alone.
 """
 
+# Some of Airflow's functions have no types.
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ZeusTask:
         # An XCom stands in a templated field, or Airflow would not render it.
         values = [self.arguments.get(name) for name in self.task.template_fields]
         operators = [operator for operator, _ in XComArg.iter_xcom_references(values)]
-        # a mapped task also needs the values that it is mapped over
+        # The values that a task is mapped over are in none of these fields.
         if self.task.is_mapped:
             operators += self.task.iter_mapped_dependencies()
         return sorted({operator.task_id for operator in operators})
@@ -96,7 +97,7 @@ class ZeusTask:
 
         Of a mapped task that of its first instance.
         """
-        with suppress(Exception):  # there is none, or it has templates
+        with suppress(Exception):  # of templates it fails, and is read again once rendered
             return ZeusJob.from_dict(self.arguments["job"]).check(rendered=True)
         with suppress(Exception):  # a template may ask for what a real run alone has
             operator, _ = rendered(self.task, dag, days=days)
@@ -114,8 +115,6 @@ def zeus_tasks(dag: Any) -> list[ZeusTask]:
     ]
 
 
-# ------------------------------------------------------------------ findings of the definition
-# alone
 def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
     """Which tasks of a DAG share one job, and which mapped ones share theirs among their
     instances.
@@ -140,9 +139,9 @@ def of_definition(tasks: Sequence[ZeusTask], dag: Any) -> Iterator[Finding]:
         elif len(jobs) > 1:
             yield ok("job ids", f"{what}, with the same batch sizes and target")
     for task in tasks:
-        # a job, or a name, for each
+        # Without "job" among them the job itself is mapped, so each instance has its own.
         has_own = "job" not in task.arguments or "{{" in str(task.written("job_id"))
-        # two trainings with one name would teach each other
+        # Two trainings with one name would teach each other.
         is_named = has_own or task.arguments.get("job_id_by") is not None
         if is_mapped(task.task) and not is_named:
             yield warning(
@@ -183,7 +182,7 @@ def _of_learn_from(job: ZeusJob, runs: Runs) -> Iterator[Finding]:
     others = {"manual"}
     if runs.by_time:
         others.add("backfill")
-    # one kind of scheduled runs that teaches is enough
+    # One kind that teaches is enough: the others may be left out on purpose.
     if not set(scheduled).isdisjoint(job.learn_from):
         return
     remedy = f"add {' and '.join(map(repr, scheduled))}, or leave learn_from out"
@@ -228,13 +227,14 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
     """Values that templates and arguments ask for and runs of this DAG lack: one finding of all."""
     runs = Runs.of(dag)
     operators = [(task.task, task.arguments)]
-    # the operator in a ZeusTrial has templates of its own
+    # The operator in a ZeusTrial has templates of its own, which may lack a value as well.
     if isinstance(task.task, ZeusAskOperator):
         inner = dag.task_dict[task.task_id]
         operators.append((inner, vars(inner)))
     dated = list[Lack]()
     undated = list[Lack]()
     for operator, arguments in operators:
+        # Both kinds of runs are tried, since a schedule may give either.
         if runs.may_be_dated:
             dated += _lacks(operator, arguments, dag, dated=True)
         if runs.may_be_undated:
@@ -247,7 +247,7 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
         for problem, of_one in grouped(lacks, lambda lack: lack.problem).items()
     )
     remedy = "; ".join(dict.fromkeys(lack.remedy for lack in lacks))
-    if runs.by_hand and not dated:  # some of these runs have a date
+    if runs.by_hand and not dated:  # a run that is started with a date lacks nothing
         yield warning("context", what, remedy)
     else:
         yield error("context", what, remedy)
@@ -255,15 +255,14 @@ def of_context(task: ZeusTask, dag: Any) -> Iterator[Finding]:
 
 def _lacks(operator: Any, arguments: Mapping[str, Any], dag: Any, *, dated: bool) -> Iterator[Lack]:
     """Values that an operator asks for and a run with, or without, a logical date lacks."""
-    # Both kinds of runs are tried: a schedule may give either.
     context = made_up_context(operator, dag, dated=dated)
     key = Runs.of(dag).key
     fields = SimpleNamespace(**{**arguments, "template_fields": operator.template_fields})
-    # a template that is None in this one, too, means it
+    # A template that is None in a run that lacks nothing, too, means it.
     full = made_up_context(operator, dag, dated=True) | {"partition_key": "2026-01-01"}
     environment = operator.get_template_env()
     for where, text in templates_of(fields):
-        # of a value that only a run has, or of the template: the task is undecided
+        # Any other error of a template comes again, and is told, as the task is rendered.
         with suppress(Exception):
             template = environment.from_string(text)
             try:
@@ -336,7 +335,7 @@ def of_command(arguments: Sequence[str], cwd: str | None, job: ZeusJob) -> Itera
     """Whether a command, or a script that it names, reads the batch size, and can have a run of
     a tracker.
     """
-    if not job.chooses_size or submits_to_slurm(arguments):  # its script is another host's
+    if not job.chooses_size or submits_to_slurm(arguments):  # Slurm's host has the script
         return
     takes_plan = names(arguments, cwd, "airflow_provider_zeus")
     if takes_plan or names(arguments, cwd, "ZEUS_BATCH_SIZE"):

@@ -115,7 +115,7 @@ def cap(device: Device, pause: Callable[[float], object] = time.sleep) -> Findin
     if capped.share is not None and capped.share > BOUND:
         percent = f"{100 * capped.share:.0f} %"
         return ok("cap", f"the limit of {limit_w:g} W binds {percent} of the time{at}")
-    # a draw far below the lowest limit: no limit can bind
+    # Not even the lowest limit would hold back a load that draws much less.
     if limits is not None and now_j is not None and begun_j is not None:
         draw_w = (now_j - begun_j) / (device.now_s() - begun_s)
         if draw_w < UNBOUND * limits.min_w:
@@ -164,10 +164,10 @@ def orphans(state_dir: Path) -> tuple[list[str], list[str]]:
         is_valid = False
         try:
             with open(open_plain(path), "rb") as file:
-                # a guardian that lives holds the lock exclusively
+                # A guardian that lives holds the lock: who gets it has found an orphan.
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 is_valid = is_record(file.fileno())
-        except ValueError:  # something else has the name of a record
+        except ValueError:  # a link or a pipe by that name is listed, and never read
             pass
         except OSError:  # its guardian holds the lock, or it was removed just now
             continue
@@ -196,7 +196,7 @@ def permission(
     helper_fails = power_socket and "power_socket" in device.missing.get("limit_range", "")
     if device.limit_range() is None and not helper_fails:
         return ok("permission", "this device has no power limit to set")
-    # A process that may set limits itself needs no helper.
+    # With a privilege no helper is needed: it is no fault then that none answers.
     privilege = _privilege(euid, status)
     zeusd = ZEUSD + (environ.get("ZEUSD_SOCK_PATH") or "/run/zeusd/zeusd.sock")
     sockets = dict.fromkeys(filter(None, (power_socket, SIDECAR, zeusd)))
@@ -253,7 +253,7 @@ def signal(name: str) -> Finding:
     from airflow_provider_zeus.signals.reading import CONNECTIONS
     from airflow_provider_zeus.store.open import find_connection
 
-    # prices and intensities have Connections of fixed names
+    # "price" and "carbon" are short names of a job: no Connection is called so.
     conn_id = CONNECTIONS.get(name, name)
     try:
         if find_connection(conn_id) is not None:

@@ -65,7 +65,7 @@ def of_patterns(
 
     :param in_variables: the trial log is in Airflow's Variables.
     """
-    # The usual case: nothing to look up.
+    # Most sites name none, which is no mistake.
     if not task_patterns.included:
         return ok("measure", "[zeus] measure names no task of a DAG that does not know Zeus")
     # Airflow's database would hold a Variable for each run of each task
@@ -107,7 +107,7 @@ def of_refused(dags: Sequence[KnownDag], *, is_set: bool) -> Finding:
     :param is_set: ``[zeus] measure`` names tasks.
     """
     files = {dag.file for dag in dags}
-    # each file is read once, whatever number of DAGs it defines
+    # One file may define hundreds of DAGs: it is read once.
     ending = {file for file in files if sets_flag(file)}
     refused = sorted(dag.dag_id for dag in dags if dag.file in ending)
     if not refused:
@@ -146,7 +146,6 @@ def sets_flag(file: str) -> bool:
 
 def _values_of_flag(node: ast.AST) -> Iterator[ast.expr]:
     """The values of the flag in a call, or in a dictionary, such as ``default_args``."""
-    # It may be an argument, or an entry of default_args.
     if isinstance(node, ast.keyword) and node.arg == FLAG:
         yield node.value
     if isinstance(node, ast.Dict):

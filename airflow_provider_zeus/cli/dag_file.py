@@ -2,6 +2,7 @@
 in another process.
 """
 
+# Some of Airflow's functions have no types.
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _last_read(dag_id: str, files: Sequence[DagFile]) -> list[DagFile]:
     """The file from which Airflow has last read the DAG; empty if it has not."""
     from airflow_provider_zeus.airflow_compat import DagModel, create_session
 
-    # of a database that is not there, or has no tables yet
+    # A DAG file can be checked before Airflow has a database, or tables in it.
     with suppress(Exception), create_session() as session:
         row: Any = session.get(DagModel, dag_id)
         place = (row.bundle_name, row.relative_fileloc)
@@ -207,7 +208,7 @@ def _imported(dag_id: str, file: DagFile) -> Imported:
     ids = list(bag.dags)
     if dag is None:
         finding = ok("import", "no such DAG")
-        # A file has one error, which may be empty.
+        # The text of an error may be empty, and has no last line then.
         for text in bag.import_errors.values():
             if text.strip():
                 finding = error("import", text.strip().splitlines()[-1])
@@ -263,7 +264,7 @@ def _search(search: Search, dag_id: str, files: Sequence[DagFile]) -> None:
                 # its import may hang, and hold on to anything
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        # The next process goes on behind the file that ended this one.
+        # The file that ended this process would end the next one, too.
         files = files[count:]
 
 
@@ -273,7 +274,7 @@ def _follow(search: Search, dag_id: str, files: Sequence[DagFile], lines: FileIO
     """
     for count, file in enumerate(files, start=1):
         line = b""
-        # a hanging import may never end: the process is killed then
+        # Airflow's own limit comes first, but cannot end an import that hangs in C.
         if select.select([lines], [], [], IMPORT_S + 60.0)[0]:
             line = lines.readline()
         if not line:

@@ -3,6 +3,7 @@
 Every ``airflow`` call imports it, so it is cheap.
 """
 
+# Some of Airflow's functions have no types.
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations

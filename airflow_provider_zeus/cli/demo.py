@@ -4,6 +4,7 @@ that runs here.
 It speaks with Airflow's metadata database, as Airflow's own commands do, so it needs no password.
 """
 
+# Some of Airflow's functions have no types.
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from airflow_provider_zeus.units import counted
 DAG_ID = "zeus_demo"
 TASK_ID = "train"
 JOB_ID = f"{DAG_ID}.{TASK_ID}"
-# between two looks; without the end of a run something is wrong
 POLL_S = 1.0
+# The demo's network is small: so long without the end of a run, something hangs.
 RUN_S = 300.0
 
 
@@ -51,7 +52,7 @@ def demo(args: Namespace) -> int:
     # a new DAG is paused, and its runs would wait
     _patiently(_unpause)
     run_ids = [f"zeus-demo-{number:02}" for number in range(1, args.runs + 1)]
-    # each new run writes lines of its own, and the demo prints one for it
+    # Airflow logs each new run in lines that would bury the one of the demo.
     with _quietly():
         new = [run_id for run_id in run_ids if _patiently(partial(_trigger, run_id))]
     there_already = len(run_ids) - len(new)
@@ -62,7 +63,7 @@ def demo(args: Namespace) -> int:
     default = embedded_path().parent / "simple_auth_manager_passwords.json.generated"
     configured = conf.get("core", "simple_auth_manager_passwords_file", fallback=None)
     passwords = Path(configured or default)
-    if passwords.exists():  # that 'airflow standalone' made
+    if passwords.exists():  # other ways to start Airflow make none
         say(f"Log in as admin; the password is in {passwords}")
     failed = [run_id for run_id, ok in _follow(run_ids) if not ok]
     if failed:
@@ -104,7 +105,7 @@ def _airflow_missing() -> str | None:
         "run 'airflow standalone' in another terminal, with the same AIRFLOW_HOME and settings as "
         "here"
     )
-    # A database without tables is the usual first state of a new folder.
+    # A new folder's database has no tables: that is the cause then, and no missing server.
     problem = not_migrated()
     if problem is not None:
         return f"No Airflow runs here: {problem}; {start}."
@@ -128,7 +129,7 @@ def _dag_missing() -> str | None:
 
     with create_session() as session:
         dag = session.get(DagModel, DAG_ID)
-        # A stale one is of a file that is gone.
+        # A stale one is of a file that is gone, so its runs would never begin.
         if dag is not None and not dag.is_stale:
             return None
     with create_session() as session:
@@ -140,7 +141,7 @@ def _dag_missing() -> str | None:
         return f"DAG {DAG_ID} cannot be imported: {error}. See 'airflow dags list-import-errors'."
     package = Path(__file__).resolve().parents[1]
     example = package / "example_dags" / f"{DAG_ID}.py"
-    if not example.exists():  # in a checkout that is installed in place
+    if not example.exists():  # a checkout that is installed in place has it elsewhere
         example = package.parent / "dags" / f"{DAG_ID}.py"
     copy = f"copy {example} into {conf.get('core', 'dags_folder')}"
     if not conf.getboolean("core", "load_examples"):
@@ -184,7 +185,7 @@ def _quietly() -> Iterator[None]:
     """Keep Airflow's log lines about each new run off the terminal; warnings stay."""
     import structlog
 
-    # The caller's own settings come back, whatever happens.
+    # The settings hold for the whole process: after the demo it must log as before.
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     try:
@@ -266,7 +267,6 @@ def _outcome(run_id: str) -> str | None:
     return closing(ended)
 
 
-# ------------------------------------------------------------------ the Airflow of this host
 def not_running() -> list[str]:
     """Which servers, of those that a task needs, do not run: by their heartbeats in the
     database, or by a request.
@@ -306,5 +306,5 @@ def _answers(url: str) -> bool:
     except urllib.error.HTTPError:
         return True
     except (OSError, ValueError) as error:
-        # it does; its certificate is another matter
+        # A server whose certificate is refused has answered, which is all that is asked.
         return isinstance(getattr(error, "reason", None), ssl.SSLError)

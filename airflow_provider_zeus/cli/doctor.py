@@ -59,7 +59,7 @@ def examine(conn_id: str, measure: str | None = None) -> Iterator[Finding]:
         yield error("configuration", str(problem))
     state_dir = config.state_dir
     socket = config.power_socket
-    # opened once, for all checks of it
+    # Opened once for all checks of it: a driver takes its time to start.
     devices = list[Device]()
 
     def find() -> Finding:
@@ -226,7 +226,7 @@ def executor(conn_id: str) -> Finding:
     remedy = f"define Connection {conn_id!r} to a PostgreSQL database"
     try:
         url = store_url(conn_id)
-    # no Connection, and the default file is for one host
+    # Without a Connection there is the default file alone, which other hosts do not see.
     except StoreError:
         return error("executor", f"{others}, and no store is defined that they all reach", remedy)
     if url is not None and url.startswith("sqlite"):

@@ -31,11 +31,11 @@ def export(args: Namespace) -> int:
     """
     is_json = args.format == "json"
     if args.format is None and args.output:
-        # A name tells what its author wants.
+        # FILE.json with CSV in it would mislead whoever reads it.
         is_json = Path(args.output).suffix in (".json", ".jsonl")
     write = _write_json if is_json else _write_csv
     with opened(args) as store:
-        if args.job is None:  # the log of a job that is damaged shows before the file is opened
+        if args.job is None:  # a damaged job must not end the file in the middle
             jobs, status = of_all_jobs(store, lambda job_id: next(store.history(job_id), None))
         else:
             jobs = {known(store, args.job): None}

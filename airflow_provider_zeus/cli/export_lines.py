@@ -39,7 +39,7 @@ from airflow_provider_zeus.store.rows import (
 )
 
 FORMAT = 1
-MOST_LINE = 4 * 1024 * 1024  # bytes: of a few trials with every text as long as it may be
+MOST_LINE = 4 * 1024 * 1024  # a few trials with every text as long as it may be must fit
 AGAIN = "Correct it, or write the file again with 'airflow zeus export --format json'"
 UPGRADE = "Upgrade airflow-provider-zeus here"
 MOST_FIELDS = 20  # a hostile file may have any number of them
@@ -245,7 +245,7 @@ def _profile(place: str, entry: Mapping[str, Any]) -> JobProfile:
         samples = tuple(decode(ProfileSample, sample) for sample in entry["samples"])
     except DAMAGE as error:
         refuse(place, "samples", str(error), "cannot be read")
-    # the same check as that of a training's report
+    # By the check of a report: a file must not bring in what no training may report.
     usable = finite(Report(observation=Observation(), profile=samples)).profile
     is_usable = usable == samples and not any(sample.is_mark for sample in samples)
     if not is_usable or any(sample.batch_size > MOST_NUMBER for sample in samples):
@@ -274,7 +274,7 @@ def _run(place: str, entry: Mapping[str, Any], skipped: Skipped) -> RunTrials:
         # A trial of another job would change what that job has learned.
         if trial.job_id != entry["job_id"]:
             refuse(place, "job_id", trial.job_id, "not that of its run")
-        # its own log will still change it
+        # Its own log will still change it, and a later import writes no trial again.
         if trial.state is State.RUNNING or trial.told_seq is None:
             skipped.still_open += 1
             continue
@@ -315,7 +315,7 @@ def _trial(place: str, row: Any, skipped: Skipped) -> Trial:
         name = "phase" if trial.state in set(State) else "state"
         refuse(place, name, str(row.get(name)), "not known to this version", UPGRADE)
     _check_sizes(place, trial)
-    # by the rules of a report: a value that it would change is refused
+    # A log is written by these rules: a value that they would change comes from no log.
     stored = merged(Observation(), trial.observation)
     figures = [f.name for f in fields(Observation) if f.name != "reasons"]
     for name in figures:
@@ -331,7 +331,7 @@ def _check_sizes(place: str, trial: Trial) -> None:
             refuse(place, name, value, "the first one is 1")
     if trial.batch_size is not None and trial.batch_size > MOST_NUMBER:
         refuse(place, "batch_size", trial.batch_size, f"above {MOST_NUMBER}")
-    # names of DAGs, tasks and runs, which the tables index
+    # Names of DAGs, tasks and runs are keys: one that is cut would be another's.
     texts = {field.name: field.of(trial) for field in FIELDS if field.part in ("origin", "key")}
     for name, text in (*texts.items(), ("reason", trial.reason)):
         _check_text(place, name, text)

@@ -54,6 +54,7 @@ def _opened(path: str) -> int:
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines, none of which takes more memory than a line may have. Raises JobSpecError."""
     try:
+        # One byte more than a line may have, so that a longer one is told and not cut.
         yield from iter(partial(file.readline, MOST_LINE + 1), b"")
     except OSError as error:
         raise JobSpecError.of(

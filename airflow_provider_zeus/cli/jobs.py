@@ -47,7 +47,7 @@ def list_jobs(args: Namespace) -> int:
         measured = store.outside_jobs()
         jobs = measured
         if not args.measured:
-            # A site measures hundreds of tasks from outside, and has few jobs.
+            # A site may measure hundreds of tasks from outside, which would bury its few jobs.
             jobs = sorted({*store.jobs()} - {*measured})
         logs, status = of_all_jobs(
             store, lambda job_id: (store.trials(job_id), store.settings(job_id)), jobs
@@ -90,7 +90,7 @@ def _cells(job_id: str, log: Sequence[Trial], settings: dict[str, Any]) -> dict[
 def _sum_of(run: Sequence[Trial], name: str, text: Callable[[float], str]) -> str:
     """A figure of all attempts of a run, marked if it lacks one. ``text`` writes it."""
     sources = {trial.observation.energy_source for trial in timed(run)}
-    # Figures of two sources are not added.
+    # Two sources err in different ways: a sum of both would be the figure of neither.
     if len(sources) > 1:
         return "-"
     figures = [getattr(trial.observation, name) for trial in run]
@@ -175,7 +175,7 @@ def exclude(args: Namespace) -> None:
         log = store.trials(job_id)
         before = set(store.settings(job_id).get(EXCLUDED, ()))
     numbers = RunNumbers(log)
-    # All attempts of the run: one alone would still teach.
+    # All attempts of the run: one that is left out would still teach.
     run = {trial.number for trial in log if numbers.run(trial) == args.number}
     if not run:
         raise StoreError(f"{job_id} has no run {args.number}. See 'airflow zeus runs {job_id}'.")
@@ -184,7 +184,7 @@ def exclude(args: Namespace) -> None:
     if args.undo:
         after = before - run
         does = "teaches again"
-    # an empty list is no setting
+    # The check of a setting refuses an empty list, and None removes the setting.
     _change(job_id, excluded=sorted(after) or None)
     say(
         f"Run {args.number} of {job_id} {does}, from the next run on. What it cost and saved "
@@ -246,6 +246,7 @@ def rename(args: Namespace) -> None:
             if copied and not error.unsure:
                 variables.delete(variable_key(SETTINGS, new))
             raise
+    # Deleted last: as long as they are there, a rename that was cut off can be finished.
     variables.delete(variable_key(SETTINGS, old))
     say(message)
 

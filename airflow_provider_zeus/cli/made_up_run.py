@@ -2,6 +2,7 @@
 one.
 """
 
+# Some of Airflow's functions have no types.
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def rendered(task: Any, dag: Any, *, days: int = 0) -> tuple[Any, dict[str, Any]
     # rendering changes a task, and the DAG's own must stay as it is
     copy = task.prepare_for_execution()
     context = made_up_context(copy, dag, days=days, dated=Runs.of(dag).may_be_dated)
-    # Airflow logs a traceback of a template that fails: the finding says it
+    # Airflow logs a traceback of a template that fails, and the finding says it already.
     logging.disable(logging.CRITICAL)
     try:
         copy.render_template_fields(context)
@@ -69,7 +70,7 @@ class Runs:
         """Those of a DAG."""
         timetable = dag.timetable
         by_assets = bool(getattr(timetable, "asset_condition", None))
-        # A timetable for assets can be scheduled, too, but not by time alone.
+        # Airflow says of a timetable of assets alone, too, that it can be scheduled.
         by_time = timetable.can_be_scheduled and (not by_assets or hasattr(timetable, "timetable"))
         # No field of a DAG that is only defined says these.
         names = [kind.__name__ for kind in type(timetable).__mro__]
@@ -117,7 +118,7 @@ class OnlyInRun:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        # Python itself asks for these, for example to copy or to print.
+        # Python itself asks for these, for example to copy, and takes AttributeError as a no.
         if name.startswith("__"):
             raise AttributeError(name)
         raise NotHereError(self._name)
@@ -205,7 +206,7 @@ def made_up_context(task: Any, dag: Any, *, dated: bool, days: int = 0) -> dict[
     # an older Airflow lacks some of them: a template that asks for one is a mistake there
     for name in {*ONLY_IN_RUN, "partition_key"} - Context.__annotations__.keys():
         del context[name]
-    # Runs by assets or by hand have no date, so templates with one fail.
+    # A run by assets or by hand may have no date: a template with one must fail here, too.
     if not dated:
         return context
     dag_run.logical_date = now
@@ -231,6 +232,7 @@ def _looked_up() -> dict[str, Any]:
     """
     from airflow.sdk import BaseHook, Variable, macros
 
+    # Airflow's own classes for these are no public names.
     class Look:
         def __init__(self, get: Callable[..., Any]) -> None:
             self.get = get
@@ -238,7 +240,6 @@ def _looked_up() -> dict[str, Any]:
         def __getattr__(self, name: str) -> Any:
             return self.get(name)
 
-    # var.json parses what var.value gives as text.
     parsed = Look(partial(Variable.get, deserialize_json=True))
     return {
         "var": SimpleNamespace(value=Look(Variable.get), json=parsed),

@@ -59,7 +59,7 @@ def _try(name: str, step: Callable[..., bool], *of: object) -> bool:
     """
     try:
         return step(*of)
-    except BrokenPipeError:  # of "| head"
+    except BrokenPipeError:  # after "| head" nobody reads what the next steps say
         raise
     except ZeusError as error:  # its message names the remedy
         problem = message_of(error)
@@ -73,7 +73,7 @@ def _restore_limits(folder: Path) -> bool:
     """Restore the power limits that dead trainings of this host left behind."""
     from airflow.sdk import conf
 
-    # a record may be that of another user
+    # A record may be another user's, and only this group may open it then.
     share_with(conf.get("zeus", "shared_group", fallback="").strip())
     restored = restore_orphans(folder)
     records, invalid = orphans(folder)

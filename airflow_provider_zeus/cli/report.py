@@ -57,7 +57,7 @@ def report(args: Namespace) -> None:
         if args.by == "job":
             jobs = sorted({(s.dag_id, s.job_id) for s in sums if not s.outside})
             saved = {key: month_saved(store, *key, begin_s, end_s) for key in jobs}
-            # these have no default to compare with
+            # What is measured from outside is never tuned, so there is no saving to tell.
             saved |= {(s.dag_id, s.job_id): OUTSIDE for s in sums if s.outside}
             table = by_job(month, sums, saved, prices=in_force())
         else:
@@ -79,10 +79,10 @@ def by_job(
     if silent:
         note = f"In no figure: {silent}."
     cells = [month_report.job_cells(row, prices) for row in rows]
-    # A column that repeats the names next to it makes a terminal's lines break.
+    # The jobs' names tell the DAG, and a column more makes a terminal's lines break.
     if all(names_in(row.job_id)[0] == row.dag_id for row in rows):
         for row_cells in cells:
-            del row_cells["dag"]  # the jobs' names say it
+            del row_cells["dag"]
     return MonthTable(
         columns=month_report.COLUMNS,
         records=month_report.job_records(month, rows, month_report.silent_attempts(sums), prices),
@@ -99,7 +99,7 @@ def by_owner_or_tag(
     groups = [group for group in by_group(sums, about) if group.by == by]
     names = [name.lower() for name in ("jobs", *SPENT)]
     rows = []
-    # Joules of two kinds are never in one sum.
+    # Estimated joules would make a sum of measured ones an estimate, too.
     for kind in dict.fromkeys(group.kind for group in groups):
         rows += [
             {by: name, "source": kind_text(kind), **dict(zip(names, cells, strict=True))}

@@ -44,7 +44,7 @@ def runs(args: Namespace) -> None:
     # A job of years has thousands of runs, and a terminal some fifty lines.
     last = args.last or 20
     trials = list(chain.from_iterable(of_job[-last:]))
-    # Programs get figures, people a table.
+    # A cell is rounded and has a unit: a program cannot compute with it.
     if print_data([_figures(trial, numbers) for trial in trials], args.output):
         return
     plain = args.output == "plain"
@@ -67,7 +67,7 @@ def _rows(trials: Sequence[Trial], numbers: RunNumbers, *, why: bool) -> list[di
         "why": why,
         "map index": any(origin.map_index >= 0 for origin in origins),
         "start": any(trial.planned.start is not None for trial in trials),
-        # most slices are named by their run
+        # Most slices are named by their run, whose column tells the name already.
         "slice": any((origin.data_slice or "") not in origin.run_id for origin in origins),
     }
     return [{name: cell for name, cell in row.items() if is_shown.get(name, True)} for row in rows]
@@ -123,7 +123,7 @@ def _figures(trial: Trial, numbers: RunNumbers) -> dict[str, Any]:
     origin = trial.origin
     cost, unit = cost_of(trial)
     generations = None
-    # A job that chooses no start has no generations.
+    # A job that chooses no start has no generations, and 0 would claim a cold start.
     if trial.planned.start:
         generations = trial.generations
     started_from = None

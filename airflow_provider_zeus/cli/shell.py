@@ -2,6 +2,7 @@
 cells.
 """
 
+# Some of Airflow's functions have no types.
 # mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
 
         # only there does Airflow look Connections up in its database
         os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
-        # Airflow 3.3 does this too, for commands with --output
+        # A log line among JSON would spoil it. Airflow 3.3 does this too, for --output alone.
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
                 handler.setStream(sys.stderr)
         try:
-            # of libraries; Airflow 3.2 prints them to stdout
+            # Airflow 3.2 prints those of libraries to standard output, where JSON may stand.
             with warnings.catch_warnings(action="ignore"):
                 status = action_cli(check_db=False)(providers_configuration_loaded(function))(args)
         except ZeusError as error:
@@ -92,7 +93,7 @@ def not_migrated() -> str | None:
 
     from airflow_provider_zeus.airflow_compat import check_migrations
 
-    # it logs that it waits
+    # It logs that it waits for migrations, which nobody does here.
     logging.getLogger(check_migrations.__module__).setLevel(logging.WARNING)
     try:
         # It asks once a second: one look is enough.
@@ -252,7 +253,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, empty: str, plain: bool = False) 
         else:
             table.add_column(name, overflow="fold")
     for row in rows:
-        # Text: no markup in names
+        # As Text, or Rich would take brackets in a name for markup, and drop them.
         table.add_row(*(Text(visible(str(value))) for value in row.values()))
     AirflowConsole().print(table)
 

@@ -165,7 +165,6 @@ def seconds_of(text: str) -> float:
 
 def size_text(size: int) -> str:
     """Bytes as text."""
-    # The largest unit that fits.
     for unit, of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= of:
             return f"{size / of:.3g} {unit}"
@@ -195,7 +194,7 @@ def _summary(pruned: Pruned) -> str:
 
 def _progress(pruned: Pruned) -> None:
     """Print a line of progress every :data:`_SAY_EVERY` trials."""
-    # Both steps go through the same trials.
+    # Both steps go through the same trials: a sum would count each twice.
     done = max(pruned.points, pruned.decisions)
     if done >= _SAY_EVERY and done % _SAY_EVERY < TRIALS_A_STEP:
         say(f"{pruned.job_id}: {counted(done, 'attempt')} so far", file=sys.stderr)

@@ -24,7 +24,7 @@ class OwnEnd(NamedTuple):
     epochs: float
 
 
-NO_END = OwnEnd("", None, math.inf)  # it never ends by itself, or it is not known when
+NO_END = OwnEnd("", None, math.inf)  # an end that is not known must refuse no training
 
 
 class DrivenRun:

@@ -78,7 +78,7 @@ class ZeusTrainerCallback(TrainerCallback):
         self._asks = False  # without a schedule nothing would report a metric
         self._awaited = False  # two evaluations of an epoch would cost twice
         self._evaluated = False
-        # of the newest evaluation; a trainer may add to them after the event
+        # Kept and not copied: a trainer may add to its metrics after the event.
         self._metrics: dict[str, Any] = {}
 
     def on_train_begin(

@@ -53,8 +53,8 @@ class ZeusCallback(Callback):
         self._pending = 0  # gradients of several batches may make one step
         self._samples_of: BatchCount | None = None
         self._no_validation: NoValidation | None = None
-        self._validates = False  # Lightning checks validation before it trains
-        self._value: Any = None  # hooks give a metric before the epoch ends
+        self._validates = False  # before the first validation a missing metric is no error
+        self._value: Any = None  # a tensor that Lightning has kept is told by its identity
         # the sanity check's metrics are of an untrained model
         self._sanity: frozenset[str] = frozenset()
 
@@ -151,7 +151,7 @@ class ZeusCallback(Callback):
     ) -> None:
         """Raise JobSpecError if nothing gives the metric: no validation, no log of the step."""
         why = self._no_validation
-        self._no_validation = None  # the first step alone is checked
+        self._no_validation = None  # a module logs the same in each step: one tells it
         if why is None or self._driven.run.ranks.rank:
             return
         if not pl_module.automatic_optimization or _may_log_later(trainer, pl_module):
@@ -267,7 +267,7 @@ def _end_of(trainer: Trainer) -> OwnEnd:
     if getattr(trainer, "barebones", False):
         problem = "self.log() does nothing then, so no metric comes"
         raise JobSpecError.of("barebones", True, problem, "leave it out")
-    steps = 0  # of an epoch; 0 if a stream or the module's own optimization leaves it open
+    steps = 0  # nobody knows those of a stream, or of the module's own optimization
     if trainer.lightning_module.automatic_optimization and math.isfinite(batches):
         steps = math.ceil(batches / trainer.accumulate_grad_batches)
     _check_least("min_epochs", trainer.fit_loop.min_epochs, most=1)

@@ -51,7 +51,7 @@ def write(
     now_ms = int(1000 * time.time())
     points = [*((name, 0, value) for name, value in figures.items()), *curve]
     metrics = [Metric(prefix + name, value, now_ms, step) for name, step, value in points]
-    most = 1000  # metrics that MLflow takes in one call
+    most = 1000  # MLflow's server refuses more metrics in one call
     for at in range(0, len(metrics), most):
         client.log_batch(run.run_id, metrics=metrics[at : at + most], synchronous=True)
     params = [Param(prefix + name, str(value)) for name, value in settings.items()]

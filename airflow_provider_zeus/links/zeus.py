@@ -24,6 +24,7 @@ class ZeusCostLink(BaseOperatorLink):
 
 def run_path(dag_id: str, run_id: str) -> str:
     """The tab with the cost of a run, relative to Airflow's address."""
+    # The id of a run may have a slash, which quote() leaves as it is by default.
     return f"dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}/plugin/zeus-cost-run"
 
 

@@ -15,8 +15,8 @@ from airflow_provider_zeus.model.partial_sums import summed
 from airflow_provider_zeus.model.trial import DeviceInfo, Observation, PlannedAttempt, ProfileSample
 from airflow_provider_zeus.units import costs_as
 
-# Neighbouring limits differ by a few per cent, so J and s per sample are measured until half of
-# their 95 % confidence interval is this [relative].
+# Neighbouring limits differ by a few per cent: J and s per sample whose 95 % confidence interval
+# has a wider half [relative] would not tell which one is better.
 HALF_WIDTH = 0.02
 # NVML refreshes a counter every 20 to 100 ms: so much of a window may miss its energy.
 TICK_S = 0.1

@@ -111,10 +111,9 @@ def deadline_of(text: str, run_after: datetime, zone: tzinfo) -> datetime:
 class InTime:
     """The facts that a decision has of the time of an attempt.
 
-    ``slowdown``: how many times as long as at the highest power limit the attempt may take, as the
-    decision believes.
-
-    :param slowdown: how many times as long as at the highest limit training may take; at least 1.
+    :param slowdown: how many times as long as at the highest power limit the attempt may take, as
+        the decision believes; at least 1.
+    :param time_95_s: 95 % of such attempts take less, at the highest power limit.
     """
 
     finish_by_s: wire.Moment
@@ -127,8 +126,7 @@ class InTime:
     hurry: bool = False
     # Epochs spread by factors, so these are mean and sd of ln Epochs. None: not known.
     log_epochs: tuple[wire.Logarithm, wire.Logarithm] | None = None
-    # 95 % of such attempts take less, at the highest power limit: the alert compares it with the
-    # deadline.
+    # For the alert, which by a mean would miss half of the late runs.
     time_95_s: wire.Seconds | None = None
 
     def epochs_left(self, done: float, most: float) -> float:
@@ -139,6 +137,8 @@ class InTime:
             return max(most - done, 0.0)
         mean, sd = self.log_epochs
         below = NormalDist().cdf((math.log(done) - mean) / max(sd, 1e-9)) if done > 0 else 0.0
+        # It has not ended by now, so the part of the distribution below is ruled out. Bounds keep
+        # off 0 and 1, of which inv_cdf() knows no quantile.
         share = min(below + SURE * (1 - below), 1 - 1e-12)
         total = math.exp(mean + sd * NormalDist().inv_cdf(max(share, 1e-12)))
         return max(min(total, most) - done, 0.0)

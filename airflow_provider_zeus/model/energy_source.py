@@ -6,8 +6,9 @@ MEASURED = "measured"
 ESTIMATED = "estimated"
 SIMULATED = "simulated"
 TIME_ALONE = "time alone"
-NOT_MEASURED = "energy not measured"  # the name of a missing source, for people
+NOT_MEASURED = "energy not measured"
 
+# rapl_share splits what the processors drew by the time of tasks: no meter tells it for a task.
 _KINDS = {"estimate": ESTIMATED, "rapl_share": ESTIMATED, "simulated": SIMULATED}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-Z = 1.6448536269514722  # of the standard normal: 5 % lie above it, as many below its negative
+Z = 1.6448536269514722  # 5 % of a standard normal lie above it, so 90 % lie within both signs
 SURE = "90 % sure"  # one name for the interval in all texts
 
 

@@ -26,12 +26,12 @@ class Event:
     """
 
     kind: str
-    # an event is sent once, by the trial that showed it first; None: none did
+    # An event is sent once, by this trial. None: no trial shows it, as a store that is away.
     since: int | None = None
     run_id: str = ""
     sentence: str
     remedy: str
-    # Programs read these in place of the sentence; names end with their unit.
+    # For programs, which should have no sentence to parse; names end with their unit.
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     @property

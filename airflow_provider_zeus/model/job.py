@@ -106,8 +106,8 @@ class ZeusJob:
         known batch size.
     """
 
-    # These four go together (``chooses_size``); a missing value raises JobSpecError like any other
-    # wrong one.
+    # They have defaults for jobs that choose no size. In a job that does (``chooses_size``) one
+    # that is missing must raise JobSpecError with a remedy, and no TypeError of Python.
     batch_sizes: kinds.BatchSizes = ()
     default_batch_size: kinds.DefaultSize = None  # type: ignore[assignment]
     target: kinds.TargetText = None  # type: ignore[assignment]

@@ -83,7 +83,6 @@ class JobField:
     def of(cls, hint: Any) -> Self:
         """The rule of a type: one of this module, or such a one and None."""
         parts = _members(hint)
-        # Each hint is one rule of this module, or such a one and None.
         (annotated,) = (part for part in parts if part is not NoneType)
         kind, rule = get_args(annotated)
         first, *_ = _members(kind)
@@ -293,7 +292,7 @@ TrialNumbers = Annotated[
     Sequence[int],
     _list_of(_number("a number in the log", "give numbers", 1, 2**53, whole=True), "[17, 18]"),
 ]
-# None is refused like any other value that is wrong
+# None is the default alone: within Annotated it is refused, as of a job that left it out.
 MaxEpochs = Annotated[int | None, _at_least(1)]
 TargetText = Annotated[str, lambda value: Target.parse(value) and None]
 Eta = Annotated[

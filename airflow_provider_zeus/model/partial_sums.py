@@ -48,15 +48,17 @@ S = TypeVar("S", bound=PartialSums)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Partial (heartbeat) or final (tell) observation of one trial."""
+    """Partial (heartbeat) or final (tell) observation of one trial.
+
+    ``unsure``: the heartbeats before it that got no answer, oldest first.
+    """
 
     observation: Observation
-    # new ones alone: with all of them each report would be longer
+    # New ones alone: with all of them each report would be longer than the one before.
     profile: Sequence[ProfileSample] = ()
-    # new ones alone: with all of them each report would be longer
     points: Sequence[PowerPoint] = ()
+    # They may be stored or not: only the log can tell what is missing (resolved()).
     unsure: Sequence[Report] = ()
-    # heartbeats before it that got no answer, oldest first: stored or not
 
     reads_newer: ClassVar[bool] = True
 
@@ -110,6 +112,7 @@ def merged(old: Observation, new: Observation) -> Observation:
                 missing[name] = problem
                 value = None
             elif rule.rounded and abs(value) < LEAST:
+                # No meter tells so little: it is what rounding left of a difference.
                 value = 0.0
         if value is None and name not in missing:
             value = getattr(old, name)
@@ -273,7 +276,7 @@ def _one_pass(spans: Sequence[_Span], width: float, *, mixed: bool) -> Iterator[
     for span in others:
         same = (last.point.limit_w, last.point.phase) == (span.point.limit_w, span.point.phase)
         fits = last.seconds + span.seconds <= width
-        # Points of another limit or phase stay apart as long as there is room.
+        # Points of another limit or phase are joined last: a mean of both is that of neither.
         if fits and (same or mixed):
             last = last.joined(span)
         else:

@@ -31,7 +31,7 @@ class PeriodSum:
     without_energy: int
     # without PUE, which an administrator may correct later; None: no hour was priced
     paid: float | None
-    paid_j: float | None  # the rest has no price of its own hours
+    paid_j: float | None  # a mean price by all energy would be too low: some hours had no price
     currencies: tuple[str, ...]  # at most two: sums in two currencies are no amount already
     g_co2e: float | None
     g_co2e_j: float | None

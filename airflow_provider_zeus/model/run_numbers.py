@@ -20,7 +20,7 @@ class TryNumbers:
     """The numbers of the attempts of one task instance."""
 
     run: wire.Ordinal = 0  # 0: without the log, the run has no number yet
-    earlier: wire.Ordinal = 0  # attempts count through all tries of a run
+    earlier: wire.Ordinal = 0  # or each try of a run would have an attempt 12.1
 
     def attempt(self, number: int) -> str:
         """The number of an attempt as text, for example "12.2"; "2" if its run is in no log yet.

@@ -285,7 +285,7 @@ class Target:
         return f"{self.metric} {sign}"
 
 
-# what float() raises, for example of a tensor of several elements, or of 10**400
+# float() raises each of these: of a tensor of several elements, for example, or of 10**400.
 _NO_NUMBER = (TypeError, ValueError, RuntimeError, OverflowError)
 
 

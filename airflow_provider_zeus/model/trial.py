@@ -20,20 +20,24 @@ from airflow_provider_zeus.model.job_checks import Start
 
 
 class State(StrEnum):
-    """State of a trial."""
+    """State of a trial.
+
+    ``DONE``: measured alone, and without an error. ``EXHAUSTED``: it ended below its target, by
+    ``max_epochs`` or since its loop was left.
+    """
 
     RUNNING = "running"
     CONVERGED = "converged"
-    DONE = "done"  # measured alone, and ended without an error; teaches nothing
+    DONE = "done"  # without a target a run neither reaches it nor stays below it
     GIVEN_UP = "given_up"  # it would cost more than the best one: exploration stops there
-    EXHAUSTED = "exhausted"  # ended below its target: max_epochs done, or its loop was left
+    EXHAUSTED = "exhausted"  # its epochs teach: the batch size needs more of them than these
     # Without a metric nobody knows whether it reached its target.
     NO_METRIC = "no_metric"
     FAILED = "failed"
-    NO_DATA = "no_data"  # no optimizer step: the slice of the data was empty; teaches nothing
+    NO_DATA = "no_data"  # a slice of no data, with no optimizer step, says nothing of a batch size
     # Nothing was trained, since the earlier model is still good: it teaches nothing.
     NOT_NEEDED = "not_needed"
-    ABANDONED = "abandoned"  # nothing says any more that its process lives
+    ABANDONED = "abandoned"  # a process that is killed cannot say so: its lease ends it
 
     @property
     def text(self) -> str:
@@ -306,10 +310,11 @@ class Observation:
     ``rest_*`` is the part outside training steps (validation, waiting). ``excess_*`` is what
     profiling cost beyond training the same samples at the chosen limit: it is shown, and not
     learnt. ``paused_*`` is the cost while the training stood still, in none of the other parts;
-    None if it found no pause.
+    None if it found no pause. ``price_per_kwh`` and ``g_co2e_per_kwh`` are means over the hours in
+    which the energy was drawn. ``reasons``: field name -> why it is None.
     """
 
-    reads_newer: ClassVar[bool] = True  # wire.decode() ignores fields of a newer version
+    reads_newer: ClassVar[bool] = True  # a training's host may have a newer version than ours
     epochs: wire.Amount | None = None
     samples: wire.Samples | None = None
     samples_per_epoch: wire.Amount | None = None
@@ -353,18 +358,16 @@ class Observation:
     out_of_memory: bool = False  # only in a fresh process it says that the batch size does not fit
     # For ``run.previous``: it may hold anything, so no page shows it.
     returned: str | None = None
+    # As known when the attempt ended: a price that is set later must change no earlier cost.
     price_per_kwh: float | None = None
-    # mean over the hours in which the energy was drawn, as known when the attempt ended: a later
-    # price changes no cost
     price_currency: wire.Currency | None = None
     price_source: wire.ShortText | None = None
     price_at_once: float | None = None  # the difference is what waiting saved
     g_co2e_per_kwh: float | None = None
     g_co2e_source: wire.ShortText | None = None
     g_co2e_at_once: float | None = None
+    # The keys above, too, such as BATCH_SIZE: a figure that is there may still teach nothing.
     reasons: Mapping[str, str] = field(default_factory=dict)
-    # field name -> why it is None; BATCH_SIZE -> bypassed; LIMIT -> not in force; and the other
-    # keys above
 
     @property
     def bypassed(self) -> str | None:
@@ -482,7 +485,7 @@ class PlannedAttempt:
     why: str
     bound_epochs: wire.Amount | None = None
     bound_cost: wire.Amount | None = None
-    # An attempt whose epochs cost more than hoped stops early.
+    # One epoch tells that they cost more than hoped, long before bound_cost is spent.
     max_epoch_cost: wire.Amount | None = None
     # A larger slice costs more: the bounds scale with it.
     bound_samples_per_epoch: wire.Amount | None = None
@@ -580,7 +583,7 @@ class Decision:
 
 OUTSIDE = "outside"  # nothing decided about it, and pages tell it apart
 
-# How the reason of a trial begins that no longer belongs to its run.
+# A number or a name may follow in a reason, so it is known by its beginning.
 SUPERSEDED = "superseded by try"
 REDELIVERED = "redelivered: another start of the task took its place"
 BY_HAND = "closed by hand"
@@ -595,7 +598,7 @@ class Trial:
     key: TrialKey
     origin: Origin
     spec: Mapping[str, Any]  # the job of a DAG file may have changed since
-    decision: Decision  # a second attempt is part of the same decision
+    decision: Decision  # the next attempt of the run is read from it
     planned: PlannedAttempt
     state: State
     reason: str | None = None

@@ -54,7 +54,7 @@ CHANGING = (
     *("state", "reason", "told_seq", "lease_until", "lease_s", "closed_at"),
     *(field.name for field in _REPORTED),
 )
-# Each part is a dataclass of its own, which is read and checked by itself.
+# Not "planned": it is stored whole, and its two columns only repeat parts of it.
 _PARTS = ("origin", "lineage", "observation", "key")
 
 

@@ -55,8 +55,8 @@ class Figure:
     low: float = -1e15
     high: float = 1e15
     least: float = LEAST
-    rounded: bool = False  # a difference of measured values, so rounding may leave a tiny rest
-    part_of: str = ""  # a part is never below 0 by more than rounding
+    rounded: bool = False  # of two equal values rounding may leave a tiny difference
+    part_of: str = ""  # only beside the whole can rounding be told from a part below 0
     readable: float = 2.0**64  # sums of such numbers are finite
     whole: bool = False  # other languages write 5.0 for a whole number
 
@@ -134,7 +134,7 @@ def encode(value: Any) -> Any:
     if value is None or isinstance(value, int | float):
         return value
     if isinstance(value, str):
-        return str(value)  # a StrEnum would be written by its name
+        return str(value)  # a StrEnum is plain to JSON alone: YAML refuses one
     if isinstance(value, Mapping):
         return {key: encode(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -216,6 +216,7 @@ def member(kind: type[E], text: Any) -> E:
 
 @cache
 def _unknown(kind: type[E], text: str) -> E:
+    # Once a process, as the function is cached: each row would say it again.
     log.warning(
         "The run log holds the %s %r, which this version does not know: such runs are shown and "
         "teach nothing. "
