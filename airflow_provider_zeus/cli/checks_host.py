@@ -96,6 +96,7 @@ def cap(device: Device, pause: Callable[[float], object] = time.sleep) -> Findin
         pause(0.4)
         watch.close(limit_w, device.now_s())
     now_j = device.energy_j()
+    took_s = device.now_s() - begun_s
     busy = device.busy()
     # An idle GPU is held back by nothing, which says nothing of a training.
     if busy is None or busy < WORKING:
@@ -117,7 +118,7 @@ def cap(device: Device, pause: Callable[[float], object] = time.sleep) -> Findin
         return ok("cap", f"the limit of {limit_w:g} W binds {percent} of the time{at}")
     # Not even the lowest limit would hold back a load that draws much less.
     if limits is not None and now_j is not None and begun_j is not None:
-        draw_w = (now_j - begun_j) / (device.now_s() - begun_s)
+        draw_w = (now_j - begun_j) / took_s
         if draw_w < UNBOUND * limits.min_w:
             never = never_binds(draw_w, limits.min_w)
             return ok("cap", f"{never}{at}; no limit can save anything of what runs now")

@@ -85,7 +85,8 @@ def _not_found(dag_id: str, search: Search, likely: Sequence[DagFile]) -> Findin
         remedy = "correct it"
         if any("import timeout" in text for text in texts):
             remedy = (
-                "import large modules inside the training function, or allow more time by --timeout"
+                "import large modules inside the training function, or raise [core] "
+                "dagbag_import_timeout"
             )
         finding = f"{dag_id} is in no file that can be imported; {'; '.join(texts[:3])}"
         return error("import", finding, remedy)

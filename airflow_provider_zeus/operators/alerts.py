@@ -41,10 +41,10 @@ from airflow_provider_zeus.signals.prices import in_force
 if TYPE_CHECKING:
     from airflow_provider_zeus.store.sql.store import Store
 
-# A notifier that hangs must not hold up a task.
+# A store or a notifier that hangs must not hold up a task's end.
 READ_S = 6.0
 SEND_S = 5.0
-# limit of a look and of all notifiers; Airflow ends a task's process 20 s after its state
+# Airflow ends a task's process 20 s after its state: it would cut a longer look off.
 ALL_S = 12.0
 DAY_S = 86_400.0
 
@@ -94,7 +94,8 @@ def configured(text: str) -> list[Named]:
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise wrong("...", f"no JSON ({error})") from None  # kwargs may hold a password
+        # Neither the text nor the error behind this one is shown: kwargs may hold a password.
+        raise wrong("...", f"no JSON ({error})") from None
     if not isinstance(entries, list):
         raise wrong("...", "no list")
     notifiers = []
@@ -122,7 +123,8 @@ def send(named: Named, context: Mapping[str, Any], event: Mapping[str, Any]) -> 
     def hand_over() -> BaseException | None:
         try:
             named.make()(handed)
-        except BaseException as error:  # of any kind, a TimeoutError of its own and a group too
+        except BaseException as error:
+            # Raised, a TimeoutError of the notifier's own would pass for that of the limit.
             return error
         return None
 
@@ -181,10 +183,10 @@ def is_first_today(state_dir: Path, now_s: float) -> bool:
     private_files.make_folder(state_dir)
     descriptor = private_files.open_file(state_dir / "store-away", os.O_RDWR | os.O_CREAT)
     with os.fdopen(descriptor, "r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        fcntl.flock(file, fcntl.LOCK_EX)  # else two runs may both be the first
         try:
             sent_s = float(file.read(100))
-        except ValueError:  # the file is new, or somebody wrote something else
+        except ValueError:  # a new file is empty, and a damaged one must hide no event
             sent_s = 0.0
         if 0 <= now_s - sent_s < DAY_S:
             return False
@@ -231,7 +233,7 @@ class RunAlerts:
         look = partial(self.look, decision=True)
         try:
             threading.Thread(target=call, args=(look,), name="zeus-events", daemon=True).start()
-        except RuntimeError:  # the look at the end sends it
+        except RuntimeError:  # nothing is lost: the look at the task's end sends it
             log.debug("Zeus could not start a thread for its events.", exc_info=True)
 
     @property

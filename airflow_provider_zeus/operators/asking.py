@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = guarded_log(__name__)
 
-# is told the answer, or the one that stands for it, and gets a function that opens the store
+# It gets a function that opens the store, since a run without an answer has no open one.
 Watch = Callable[[AskAnswer, Callable[[], "Store"]], None]
 
 
@@ -87,7 +87,7 @@ def ask(
     over = threading.Event()
 
     def reopen() -> Store:
-        if not over.is_set():  # else the answer could write a second row
+        if not over.is_set():  # else a late answer would write a second row
             raise StoreError("The request of this run is still under way.")
         return open_store(conn_id, create=False, overlap_possible=overlap_possible)
 
@@ -139,7 +139,8 @@ def newest_trials(opened: Callable[[], Store], trial: Trial) -> list[Trial]:
     """
     last = NEWEST
     if trial.batch_size is None:
-        last = 4  # without a size, remarks are on their tasks alone
+        # Without a batch size only remarks on tasks are left, which few trials show.
+        last = 4
     try:
         newest = bounded(lambda: opened().trials(trial.job_id, last=last), 3.0)
     except Exception:
@@ -148,7 +149,7 @@ def newest_trials(opened: Callable[[], Store], trial: Trial) -> list[Trial]:
         )
         return []
     own = [other.number for other in newest if other.key.ti_id == trial.key.ti_id]
-    # a run that began after this one is not its business
+    # A run that began later would pass for an earlier one in remarks and rates.
     last_own = max(own, default=0)
     return [other for other in newest if other.number <= last_own]
 
@@ -280,9 +281,10 @@ def default_trial(request: AskRequest, error: StoreError) -> Trial:
         job.batch_sizes,
     )
     if settings:
-        job = job.with_settings(settings)  # the job version that the result will belong to
+        # A person may have set another job version, to which the result has to belong.
+        job = job.with_settings(settings)
     why = "The store could not be asked."
-    # its text names no address, other errors' texts may
+    # Pages show the reason: other errors' texts may name an address, this one's does not.
     if isinstance(error, UndefinedConnectionError):
         why = str(error)
     if job.chooses_size:

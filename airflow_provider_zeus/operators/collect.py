@@ -133,7 +133,8 @@ def _read_files(folder: int, most_bytes: int = 2**28) -> list[ResultFile]:
                         f"the result files have more than {_MOST_KEPT} lines that are kept"
                     )
                 files.append(ResultFile(status.st_mtime, name, starts))
-        except (OSError, ValueError) as error:  # neither repeats the file's text
+        # Both are safe to log: neither repeats the text of a file that may be hostile.
+        except (OSError, ValueError) as error:
             why = getattr(error, "strerror", error)
             log.warning("Zeus: %s is not a result that can be read: %s", visible(name), why)
     return files
@@ -183,7 +184,8 @@ def by_start(lines: Iterable[ResultLine]) -> list[Start]:
     starts: dict[str, Start] = {}
     lines = iter(lines)
     first = FirstStarts()
-    while some := list(islice(lines, 100)):  # a merge costs as much as the news that wait
+    # By the hundred: each merge goes through all news that wait.
+    while some := list(islice(lines, 100)):
         for line in first.kept(some):
             starts.setdefault(line.start_id, []).append(line)
         starts = {start_id: folded(start) for start_id, start in starts.items()}
@@ -227,7 +229,7 @@ def report_all(
     """
     sender = ResultSender(reporter)
     first = (plan.first_attempt, plan.attempts[0].batch_size)
-    first_starts = FirstStarts()  # a folder and an XCom may have as many each
+    first_starts = FirstStarts()  # a folder and an XCom may have the most each
     starts = [start for start in starts if first_starts.kept(start)]
     trained = set[int | None]()
     for start in _within_limits(starts):
@@ -242,7 +244,8 @@ def report_all(
     elif not starts:
         reason = no_start_reason or NO_RESULT
         sender.put(without_cost("", *first, reason, began=no_start_reason is None))
-    elif plan.first_attempt not in trained:  # all starts speak of later attempts alone
+    # Else the first attempt, of which no start speaks, would stay open until its lease ends.
+    elif plan.first_attempt not in trained:
         sender.put(without_cost("", *first, "nothing was reported of this attempt", began=False))
     # each start that left nothing has cost energy, and so gets a row without figures
     for number in range(len(starts), starts_seen):
@@ -270,7 +273,8 @@ def _report_start(
             observation=newest.figures,
         )
         end = with_memory_of_others(end, result, plan.ti_id)
-        sender.put(replace(end, profile=(), points=()))  # they went with the newest line
+        # The newest line has brought samples and points: twice they would count twice.
+        sender.put(replace(end, profile=(), points=()))
     return {line.attempt for line in lines if line.kind in ("attempt", "beat", "end")}
 
 
@@ -300,7 +304,7 @@ class LinesOfPlan:
         self._attempts = range(plan.first_attempt, plan.first_attempt + len(plan.in_order))
         self._numbers = plan.numbers
         self._sizes = plan.job.batch_sizes
-        self._said: set[tuple[object, str]] = set()  # of which attempts: that it began, or ended
+        self._said: set[tuple[object, str]] = set()
         self._warned = False
 
     def known(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
@@ -352,6 +356,7 @@ def _within_limits(starts: Sequence[Start]) -> list[Start]:
 
     A line beyond the last limit keeps its sums alone.
     """
+    # Over all starts: a hostile folder may have a hundred, and each is written to the log.
     samples_left = MOST_SAMPLES
     points_left = 10_000
     room = 2**20

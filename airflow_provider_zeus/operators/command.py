@@ -102,7 +102,8 @@ class ZeusCommandOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperato
         self._launch: Launch | None = None
         self._left: LeftJob | None = None
         parts = command if isinstance(command, list | tuple) else [command]
-        if not any(is_deferred(part) for part in parts):  # else execute() checks it
+        # A template has no value before the task runs, which checks all of them.
+        if not any(is_deferred(part) for part in parts):
             check_divisible(arguments(command), job)
 
     def execute(self, context: Context) -> str:
@@ -288,11 +289,11 @@ def processes_of(command: Sequence[str], gpus: int | None) -> int | None:
     if words[:2] == ["bash", "-c"]:
         try:
             words = shlex.split(words[2].replace("\\\n", ""))
-        except ValueError:  # uses more of the shell's grammar
+        except ValueError:  # the shell knows more than shlex: then each process checks itself
             return None
     names = [os.path.basename(word) for word in words]
     torchrun = {"--nproc-per-node": "1", "--nnodes": "1"}
-    # Launchers name the processes of a training in ways of their own: the product of these options.
+    # torchrun starts so many processes on each of its nodes: the product of its options counts.
     launchers = {
         ("torchrun",): torchrun,
         ("-m", "torch.distributed.run"): torchrun,
@@ -331,7 +332,7 @@ def _before_script(words: Sequence[str], options: Collection[str]) -> Sequence[s
 
     :param options: of which it is known that a value follows.
     """
-    sure = True  # no earlier word may have been the script
+    sure = True  # behind a word that may have been the script none surely is
     before = ""
     for i, word in enumerate(words):
         bare = before.startswith("-") and "=" not in before

@@ -33,7 +33,7 @@ class ZeusConfig(HostSettings):
     heartbeat_s: float
     lease_s: float
     attempt_root: str | None = None
-    shared_group: str = ""  # tasks of several users may share a host; empty: this user alone
+    shared_group: str = ""  # tasks of several users may share a host; else folders are private
 
     @classmethod
     def read(cls) -> ZeusConfig:
@@ -141,7 +141,7 @@ def next_of(job: ZeusJob) -> tuple[ZeusJob, dict[str, Any]]:
     """
     try:
         by = pinned_by(enabled())
-    except JobSpecError:  # the run itself says so
+    except JobSpecError:  # no page fails for it: the run itself says so
         by = None
     if by is None:
         return job, {}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from airflow_provider_zeus import patterns
 from airflow_provider_zeus.errors import JobSpecError
 
-DATED = frozenset(  # only a run with a logical date has these
+DATED = frozenset(  # Airflow leaves them out of a run without a logical date
     {
         *("logical_date", "ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz"),
         *("data_interval_start", "data_interval_end"),
@@ -115,7 +115,8 @@ def _path_to(name: str, template: str) -> list[str]:
     """
     path: list[str] = []
     for between, word in patterns.findall(r"(\W*)(\w+|$)", template):
-        goes_on = between.strip("[]'\"") in ("", ".")  # as in params.target and params["target"]
+        # Jinja takes both params.target and params["target"].
+        goes_on = between.strip("[]'\"") in ("", ".")
         if not goes_on:
             path = []
         path.append(word)
@@ -177,11 +178,12 @@ class ChecksTemplates:
         from jinja2 import Undefined, UndefinedError
 
         render = partial(super().render_template, content)  # type: ignore[misc]
-        if not isinstance(content, str):  # the texts in it are rendered one by one
+        if not isinstance(content, str):  # Airflow calls this again for each text in it
             return render(context, jinja_env, seen_oids)
         try:
             value = render(context, jinja_env, seen_oids)
-            if isinstance(value, Undefined):  # of a DAG with render_template_as_native_obj
+            # With render_template_as_native_obj Jinja returns it, and raises once it is a text.
+            if isinstance(value, Undefined):
                 str(value)
             key = none_in(content, value, context)
             if key is not None:

@@ -30,7 +30,7 @@ from airflow_provider_zeus.patience import bounded
 from airflow_provider_zeus.power.meter import DeviceMeter
 
 ELSEWHERE = "the command trains on another host, which has sent no figure"
-LOOK_S = 3.0  # for the files of a command, which may lie on a share of a network
+LOOK_S = 3.0  # a command's files may lie on a share of a network that hangs
 NOT_STOPPED = "no ZeusRun was opened: it is measured from outside, and runs to its end"
 
 
@@ -84,7 +84,7 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> Outcome:
     if target.value is None:
         target = replace(target, value=reported.get("target"))
         example = {**example, "target": 0.8}
-    # a metric may be named target
+    # No dict: a metric may be named target.
     required = [(target.metric, reported.get(target.metric)), ("target", target.value)]
     missing = [name for name, value in required if value is None]
     if missing:
@@ -115,7 +115,7 @@ def outcome_of(job: ZeusJob, last_line: str, seen: Observation) -> Outcome:
 def _figures_in(document: Mapping[str, Any], reported: Mapping[str, float]) -> dict[str, Any]:
     """The figures that a command reports of its run, besides the metric."""
     epochs = reported.get("epochs", 0.0)
-    # as one epoch whole runs are compared with one another
+    # As one epoch each: then whole runs can at least be compared.
     figures: dict[str, Any] = {"epochs": epochs if epochs > 0 else 1.0}
     samples = reported.get("samples", 0.0)
     # above it not every whole number is a float
@@ -161,11 +161,11 @@ def names(command: Sequence[str], cwd: str | None, word: str) -> bool:
     most_files = 50
     top = Path(cwd or ".")
     line = " ".join(command)
-    # scripts may name each other in a circle
+    # Scripts may name each other in a circle: the search would not end.
     looked_at = {top}
-    folders = [top]  # those that are named, as by ``cd``
+    folders = [top]  # after a ``cd`` a name is relative to its folder
     texts = [(top, line, patterns.findall(r"[^\s'\"();|&<>={}$:,]+", line)[:500])]
-    for folder, text, named in texts:  # it grows, as folders does
+    for folder, text, named in texts:  # the loop appends to it: scripts lead to scripts
         if word in text:
             return True
         for name in named:

@@ -185,7 +185,7 @@ def left_job(
         state = job.state()
         _check(note, context, config, is_forgotten=state == UNKNOWN)
         return _read(job, note, context, config, conn_id)
-    except (OSError, StoreError, ValueError) as error:  # OSError: TimeoutError, too
+    except (OSError, StoreError, ValueError) as error:  # a slow log's TimeoutError is an OSError
         log.warning(
             "Zeus does not go on with Slurm job %s of an earlier attempt: %s. A new job is "
             "submitted.",
@@ -198,7 +198,8 @@ def left_job(
         else:
             _cancel(job, note)
         return None
-    except BaseException:  # raised by a signal handler
+    except BaseException:
+        # A signal handler raises: the task ends, and nobody else would cancel the job.
         _cancel(job, note)
         raise
 
@@ -220,9 +221,9 @@ def _noted(context: Mapping[str, Any], config: ZeusConfig) -> JobNote | None:
         note = wire.decode(JobNote, entry)
         _check_folder(note, config.attempt_root)
         return note
-    except FileNotFoundError:  # the job ended under its task, which removed the folder
+    except FileNotFoundError:  # no fault: a task that ends removes its job's folder
         return None
-    except Exception as error:  # of Airflow's API, too. Its text may repeat the note
+    except Exception as error:  # its text is not logged: it may repeat a hostile note
         log.warning(
             "Zeus cannot read which Slurm job an earlier attempt of this task left (%s).",
             type(error).__name__,
@@ -260,7 +261,7 @@ def _check(
     if note.max_tries != context["ti"].max_tries:
         raise ValueError("the task was cleared")
     result = result_in(Path(note.folder), note.plans[-1])
-    # a job that has ended well between two tries is only collected
+    # Slurm forgets a job that has ended: one that kept a model has only to be collected.
     if is_forgotten and not _kept_a_model(result):
         raise ValueError("Slurm no longer knows it, and its result names no kept model")
 
@@ -304,5 +305,6 @@ def _plan_of(folder: Path, attempt: int) -> Plan:
     text = read_plain(plan_in(folder, attempt), most_bytes, owners={os.geteuid()})
     try:
         return Plan.from_json(text.decode())
-    except ValueError:  # its text may repeat the file's
+    except ValueError:
+        # The error's text may repeat the file's, which the training can write.
         raise ValueError("its plan cannot be read") from None

@@ -103,8 +103,8 @@ class StepsOfCommand:
             gpus_held = (device.uuid,)
         handed = replace(plan, gpus_held=gpus_held).to_json()
         self.environ = telling_nothing(plan)
-        self._newest: dict[str, Observation] = {}  # each start counts from 0 again
-        self._looking = Lock()  # the heartbeat's thread looks too
+        self._newest: dict[str, Observation] = {}  # by start: each counts from 0 again
+        self._looking = Lock()  # else the heartbeat's thread could take lines at the same time
         self._unsent: deque[ProfileSample] = deque()
         self._kept = ExitStack()
         self._starts = FirstStarts()
@@ -129,7 +129,8 @@ class StepsOfCommand:
                 self._unsent.extend(line.profile)
                 if line.observation is None:
                     continue
-                if line.observation.samples is None:  # its steps could not be counted any more
+                # Steps that are no longer counted: the sums so far would pass for the whole.
+                if line.observation.samples is None:
                     self._newest.pop(line.start_id, None)
                 else:
                     self._newest[line.start_id] = line.observation
@@ -187,7 +188,8 @@ def run_command(command: Sequence[str], environ: Mapping[str, str], cwd: str | N
     try:
         while (status := child.follow(OUTPUT_S)) is None:
             pass
-    except BaseException:  # raised by a signal handler: on_kill raises TrainingKilled
+    except BaseException:
+        # on_kill raises here, in a signal handler: the command must not outlive its task.
         child.stop()
         raise
     finally:

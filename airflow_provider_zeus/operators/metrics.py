@@ -30,7 +30,7 @@ def send_run(run: RunFigures) -> None:
         of_job = bounded(lambda: job_metrics(run), 1.0)
     except Exception as error:
         log.info("Zeus sends no saving and no believed cost of this run as metrics: %s", error)
-    newest = run.ended[-100:]  # a result from another host may have many
+    newest = run.ended[-100:]  # a hostile result from another host may have any number
     _send(lambda: [*trial_metrics(newest, run.newest), *of_job])
 
 
@@ -56,9 +56,10 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
     try:
         from airflow_provider_zeus.airflow_compat import Stats
 
-        if _config("statsd_datadog_enabled"):  # Airflow prefers Datadog to StatsD to OpenTelemetry
+        # In this order, since Airflow prefers Datadog to StatsD to OpenTelemetry.
+        if _config("statsd_datadog_enabled"):
             takes_tags = _config("statsd_datadog_metrics_tags")
-        else:  # plain StatsD takes none
+        else:  # plain StatsD has no tags, so names have to hold them
             takes_tags = not _config("statsd_on") or _config("statsd_influxdb_enabled")
         for metric in metrics():
             name = named(metric)
@@ -67,7 +68,7 @@ def _send(metrics: Callable[[], Iterable[Metric]]) -> None:
                 name = metric.name
                 tags = dict(metric.tags)
             if metric.total:
-                # all receivers take fractions
+                # Airflow's type says int, but all receivers take fractions.
                 Stats.incr(name, metric.value, tags=tags)  # type: ignore[arg-type]
             else:
                 Stats.gauge(name, metric.value, tags=tags)

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
 Notifier = Callable[[Any], Any]
 
-# Keys of the XComs that the operators push. The site's reference shows each with its comment.
-DECISION = "zeus_decision"  # what runs and why, for users
-COST = "zeus_cost"  # what the run cost, for users
-WAIT = "zeus_wait"  # until when the task waits and why, for users
-PLAN = "zeus_plan"  # from ZeusTrial's setup task: the plan, for the training process
-# from ZeusTrial's setup task: the trial and the result folder, for the teardown task
+# For users, too: the site's reference shows the comment of each as what its XCom is.
+DECISION = "zeus_decision"  # for users, who ask what runs and why
+COST = "zeus_cost"  # for users, who ask what the run cost
+WAIT = "zeus_wait"  # for users, who ask until when the task waits and why
+# the plan of ZeusTrial's setup task, since the training process may not reach the run log
+PLAN = "zeus_plan"
+# trial and result folder of ZeusTrial's setup task, so that its teardown task ends that trial
 HANDED_OVER = "zeus_trial"
 
 MOST_S = 5.0  # the end of a task must not wait for a figure that a page can show later
@@ -160,7 +161,7 @@ class ReportsCost(ShowsCost):
             log.info(
                 "Zeus: %s.", closing(figures.attempts, saved, figures.limit, prices=in_force())
             )
-        # its listener has loaded it
+        # Not imported: if it is on, its listener has loaded it.
         openlineage = sys.modules.get("airflow.providers.openlineage.conf")
         is_told = bool(self.outlets)
         if openlineage is not None and not openlineage.is_disabled():
@@ -191,7 +192,7 @@ def figures_of(
     def read() -> RunFigures:
         store = opened()
         run = figures.ended[-1]
-        # its tries: without a size no other run counts
+        # Without a batch size no saving is worked out from other runs: its own tries suffice.
         last = MOST_RUNS if run.batch_size is not None else 1
         newest = store.runs(run.origin.dag_id, run.job_id, last=last)
         return with_log(figures, newest, store.profile)
@@ -234,7 +235,7 @@ class StartsLater(ShowsCost):
     job: Mapping[str, Any]
     job_id_by: str | None
     zeus_conn_id: str
-    trains: str | None = None  # people look for the task that trains
+    trains: str | None = None  # a wait is shown there: people look for the task that trains
     waited_since_s: float | None = None
 
     def arguments(self) -> Mapping[str, Any]:
@@ -298,7 +299,7 @@ class StartsLater(ShowsCost):
         failure of the task.
         """
         waits = self.job.get("start_within") is not None
-        # Airflow resumes it if a trigger failed, or was not heard of
+        # By this name Airflow resumes a task whose trigger failed, or was not heard of.
         if next_method != "__fail__" or not waits:
             return super().resume_execution(next_method, next_kwargs, context)  # type: ignore[misc]
         why = (next_kwargs or {}).get("error", "unknown")

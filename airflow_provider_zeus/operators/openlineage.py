@@ -26,8 +26,8 @@ class _OfOurSchema(RunFacet):
         return str(SCHEMA["$id"])
 
 
-# The cost of a run: a field for each property of the schema; None, so left out, if it is not
-# known.
+# From the schema, so that facet and schema cannot differ. None is left out: a figure that is not
+# known is no 0.
 _fields = {name: attr.ib(default=None) for name in SCHEMA["properties"] if not name.startswith("_")}
 ZeusRunFacet = attr.make_class(
     "ZeusRunFacet", _fields, bases=(_OfOurSchema,), kw_only=True, slots=True

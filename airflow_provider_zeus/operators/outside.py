@@ -86,7 +86,7 @@ class OutsideRow:
 
     def __init__(self, trial: Trial, config: ZeusConfig) -> None:
         self.trial = trial
-        self.until_s = 0.0  # all writes of an end share one limit [monotonic]
+        self.until_s = 0.0  # one limit for all writes of an end, each of which may hang
         self._state_dir = config.state_dir
         lease_s = SLOWER * config.lease_s
         self._writer = ResultWriter(None, trial, lease_s=lease_s, reopen=open_log)
@@ -96,7 +96,7 @@ class OutsideRow:
     def __call__(self, line: ResultLine) -> None:
         """Write a heartbeat, in the thread that measures, or the end, which waits for a moment."""
         if line.kind == "beat":
-            self._has_row = True  # or it may have one: its answer may be lost
+            self._has_row = True  # already: the write may succeed and its answer be lost
             self._beat(masked_line(line))
         elif line.kind == "end" and self._is_worth_a_row(line):
             self._end(masked_line(line))
@@ -146,7 +146,7 @@ class OutsideRow:
             log.info("Zeus stores later what earlier tasks kept (%s).", type(error).__name__)
 
     def _write(self, line: ResultLine) -> None:
-        with self._writing:  # a heartbeat may hang in the store
+        with self._writing:  # a heartbeat may still hang in the store when the task ends
             self._writer.take(line)
 
     def _keep(self, line: ResultLine, why: str) -> None:

@@ -63,8 +63,8 @@ class Recurrence:
     reporter: ResultReporter
     decision: Mapping[str, Any]
     opened: Callable[[], Store]  # a function, since a training may outlive the connection
-    elsewhere: bool = False  # the training runs on another host, and ``device`` measures nothing
-    # of a training elsewhere: how the next try of its task finds it; None: it is not to
+    elsewhere: bool = False  # then its host is not known yet, so ``device`` measures nothing
+    # Without them the next try would submit a training that still runs elsewhere a second time.
     notes: JobNotes | None = None
     left: LeftJob | None = None  # a Slurm job outlives the task that submitted it
 
@@ -93,7 +93,7 @@ class Recurrence:
         """
         die_with_supervisor()
         config = ZeusConfig.read()
-        # before a device opens its state file in one of them
+        # First: a device that opens its state file would make the folder, and as a private one.
         config.share_folders()
         job = config.switched(job.check(rendered=True))
         is_here = job.chooses_size and not elsewhere
@@ -101,7 +101,7 @@ class Recurrence:
         device = _device_of(job, config, elsewhere=elsewhere)
         reporter: ResultReporter | None = None
         try:
-            # without its signal a strict job opens no trial
+            # Before the question: without its signal a strict job must leave no open trial.
             signal = followed(job) if job.strict else None
             decided_for = device.info if is_here else None
             request = ask_request(job, context, decided_for, lease_s=config.lease_s, part=part)
@@ -219,7 +219,7 @@ def _device_of(job: ZeusJob, config: ZeusConfig, *, elsewhere: bool) -> Device:
     if job.chooses_size and elsewhere:
         # found missing after the training, its results would be lost
         check_shared_root(config)
-    # a job that chooses no batch size opens none: its measurement finds the GPUs by itself
+    # A job that chooses no batch size needs none: its measurement finds the GPUs by itself.
     if elsewhere or not job.chooses_size:
         return NoneDevice(job.max_power_w, why=ELSEWHERE)
     device = device_of(job, config.state_dir, config)
@@ -404,7 +404,7 @@ def plan_of(
     attempts = decision.attempts[position:]
     stand_in = decision.stand_in
     reliefs = decision.reliefs
-    if not attempts:  # the trial runs the stand-in or a relief
+    if not attempts:  # a stand-in or a relief runs, which has no stand-in itself
         attempts = (trial.planned,)
         stand_in = None
     # at most one attempt runs after a failure

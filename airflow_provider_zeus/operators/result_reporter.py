@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # A run must not wait for a store that is away at each of its steps: so long in all.
 RUN_S = 30.0
-PRICED_S = 6.0  # limit of reading the prices of its hours at the end of an attempt
+PRICED_S = 6.0  # a slow service of prices must not hold up the end of an attempt
 STOPPED_S = 1.0  # in all, once the task is being stopped: Airflow kills it 5 s after its signal
 
 
@@ -100,7 +100,7 @@ class ResultReporter:
         self._left_s = left_s
         self.stopped = False
         self._failing = False
-        self._began = False  # a training that began no attempt has no figures
+        self._began = False  # until then an error means that nothing was trained
         self._ends: list[EndLine] = []
         self._kept: tuple[str, int | None] | None = None  # a later try may keep another model
 
@@ -194,7 +194,7 @@ class ResultReporter:
         most_s = self._left_s
         if not self.stopped:
             most_s = self._left_s / 2
-            if self._first.batch_size is None:  # no other end follows
+            if self._first.batch_size is None:  # its only end: no other one needs the time
                 most_s = max(most_s, self._left_s - VARIABLE_S)
         for pause_s in pauses(random.random):
             queued = self._thread.put(line)
@@ -224,7 +224,8 @@ class ResultReporter:
         begun_s = self._clock()
         try:
             yield
-        except BaseException:  # raised by a signal handler
+        except BaseException:
+            # A signal handler raises: Airflow will soon kill the task.
             self.hurry()
             raise
         finally:
@@ -241,7 +242,7 @@ class ResultReporter:
         # the API may hang for longer than Airflow lets a stopped task live
         port = None if self.stopped else self._port
         most_s = min(VARIABLE_S, self._left_s / 2)
-        # several starts of a plan may end the same attempt
+        # Several starts of a plan may end the same attempt: each needs a place of its own.
         not_stored = [end.line for end in self._ends if end.place is not None]
         earlier = [end for end in not_stored if end.attempt == line.attempt]
         with self._spending():

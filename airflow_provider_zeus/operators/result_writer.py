@@ -60,15 +60,15 @@ class ResultWriter:
         self._lease_s = lease_s
         self._reopen = reopen
         self._clock = clock
-        # between two tries to open the store
+        # The first try comes at once: the store may be back already.
         self._reopen_at_s = clock()
         self._pause_s = 1.0
-        # plan's attempt number -> key of the row that was written for it
+        # By the plan's number of an attempt: the log may know its row by another key.
         self._keys = {first.key.attempt: first.key} if first.number else {}
-        # By start id and attempt: news of heartbeats that is not known to be stored. Samples and
-        # points certainly are not; of the heartbeats in ``unsure`` no answer has come.
+        # Kept until it is known to be stored, so that a lost answer neither loses nor doubles it:
+        # of the heartbeats in ``unsure`` no answer has come, the rest is certainly not stored.
         self._unsent: dict[tuple[str, int | None], Report] = {}
-        # by the same: sums of the newest heartbeat that may be stored
+        # The store drops a heartbeat with the sums of the one before: the news of such a one waits.
         self._last_sums: dict[tuple[str, int | None], Observation] = {}
         self._warned = False
 
@@ -79,7 +79,7 @@ class ResultWriter:
         try:
             key = self._row_of(store, attempt, line)
             lost = self._send(store, key, line)
-        except UnknownTrialError:  # the log was replaced: the row is written again
+        except UnknownTrialError:  # the log was replaced: the new one must not lack this run
             log.warning(
                 "Zeus: the run log no longer has attempt %s; it is written there again.",
                 self._numbers.attempt(attempt),
@@ -92,7 +92,7 @@ class ResultWriter:
             )
             self._keys[attempt] = store.adopt(row, lease_s=self._lease_s).key
             if line.kind == "beat":
-                line = replace(line, profile=(), points=())  # they are in ``_unsent`` already
+                line = replace(line, profile=(), points=())  # in ``_unsent``: not twice
             lost = self._send(store, self._keys[attempt], line)
         if lost is not None and not self._warned:
             self._warned = True
@@ -164,14 +164,14 @@ class ResultWriter:
             return store.heartbeat(key, Report(observation=begun(line)), lease_s=self._lease_s)
         start = line.start_attempt
         own = replace(report, unsure=())
-        unsent = NO_NEWS  # after this heartbeat
+        unsent = NO_NEWS
         # the store tells a repeated heartbeat by its sums, and would drop the news with it
         if own.observation == self._last_sums.get(start):
             unsent = own
             self._unsent[start] = report
             report = replace(report, profile=(), points=())
         else:
-            # from now on it may be stored
+            # Before the call: it may be stored and its answer be lost.
             self._unsent[start] = replace(NO_NEWS, unsure=(*report.unsure, own))
         try:
             lost = store.heartbeat(key, report, lease_s=self._lease_s)
@@ -197,7 +197,7 @@ class ResultWriter:
             row = replace(first, observation=begun(line, first.observation))
             written = store.adopt(row, lease_s=self._lease_s)
         else:
-            # some never run
+            # Planned attempts may never run, and no row is opened for those.
             earlier = [number for number in self._keys if number < attempt]
             before = max(earlier, default=first.key.attempt)
             previous = self._row_of(store, before, line)
@@ -221,7 +221,7 @@ def planned_of(first: Trial, line: ResultLine) -> PlannedAttempt:
     position = planned.index(first.planned)
     if line.attempt:
         position += line.attempt - first.key.attempt
-    # more attempts than planned may come, for a slice that is too small
+    # For a slice that is too small more attempts than planned may come.
     expected = planned[max(0, min(position, len(planned) - 1))]
     size = line.batch_size
     if size in (None, expected.batch_size) or size not in first.spec["batch_sizes"]:
@@ -253,7 +253,7 @@ class StoreThread:
 
     def __init__(self, take: Callable[[ResultLine], None]) -> None:
         self._take = take
-        self._lock = threading.Lock()  # never held during a call of ``take``
+        self._lock = threading.Lock()  # not held during ``take``, which may hang: put() returns
         self._queue: list[QueuedLine] = []
         self._thread: threading.Thread | None = None
 

@@ -53,7 +53,7 @@ def runs_left(context: Mapping[str, Any], most: int = 100) -> int | None:
         if dates is None:
             return None
         return len(list(takewhile(lambda date: date <= end, islice(dates, most))))
-    except Exception:  # of a timetable of the author
+    except Exception:  # an author's own timetable may raise anything
         log.warning(
             "Zeus could not count the runs until %s and assumes that they are many.",
             end,
@@ -74,7 +74,7 @@ def interval_s(context: Mapping[str, Any]) -> float | None:
             return None
         next_date: datetime = next(dates)
         return float((next_date - run_after).total_seconds())
-    except Exception:  # of a timetable of the author
+    except Exception:  # no run fails for a timetable of the author that raises
         return None
 
 
@@ -133,7 +133,7 @@ class PlannedWait:
     until_s: float | None = None
     latest_s: float | None = None
     duration_s: float | None = None
-    # A person asks what a wait is good for; None: nothing, or not known.
+    # None without a wait, and if the mean at once is 0: nothing is a share of that.
     saves: float | None = None
 
     def xcom(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def planned_wait(
         # pages show it, and the id of a Connection is for those who may read Connections
         text = str(error) if signal in CONNECTIONS else str(error).replace(repr(signal), "...")
         return PlannedWait(signal=signal, why=f"It starts at once. {text}")
-    except Exception as error:  # of the store, or of the DAG's own timetable
+    except Exception as error:  # store and timetable may raise anything: the run starts
         why = f"It starts at once: the run log cannot be read ({type(error).__name__})."
         return PlannedWait(signal=signal, why=why)
     at_once = {
@@ -217,7 +217,7 @@ def trials_for_durations(store: Store, job_id: str) -> list[Trial]:
     (:func:`durations`).
     """
     trials = list[Trial]()
-    for last in (8 * USUAL, 1_000):  # some train nothing
+    for last in (8 * USUAL, 1_000):  # most of the newest may have trained nothing
         trials = store.trials(job_id, last=last)
         if len(_kept_runs(trials)) >= USUAL:
             break
@@ -227,7 +227,7 @@ def trials_for_durations(store: Store, job_id: str) -> list[Trial]:
 def window(job: ZeusJob) -> timedelta:
     """How long a job may wait after its scheduled start: ``ZeusJob.start_within``, which is set."""
     within = parse(job.start_within)
-    assert isinstance(within, timedelta)  # checked with the job
+    assert isinstance(within, timedelta)  # ZeusJob.check() refuses a time of day
     return within
 
 
@@ -269,7 +269,7 @@ def durations(trials: Iterable[Trial]) -> Durations | None:
         return None
     took_s = [sum_of_known(trial.observation.time_s for trial in run) for run in runs]
     most_s = max(took_s)
-    attempts = runs[-1][-1].decision.attempts  # none if pruned
+    attempts = runs[-1][-1].decision.attempts  # `airflow zeus prune` deletes those of old runs
     in_time = attempts[-1].in_time if attempts else None
     # the belief knows more than eight runs, if it has learned enough
     if in_time is not None and in_time.time_95_s:

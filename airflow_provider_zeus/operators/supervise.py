@@ -201,16 +201,16 @@ class CommandStart:
         self.plan = plan
         self._began_s = time.monotonic()
         self._first_starts = first_starts
-        self.start_id = ""  # a second process of one plan counts as another start
+        self.start_id = ""  # while empty, no ZeusRun tells the figures: they come from outside
         self.trained = False
-        self._failing = False  # the warning is logged once
+        self._failing = False  # else each second would log the same warning
         self._reporter = recurrence.reporter
         self._sender = ResultSender(recurrence.reporter)
         # Linux takes 131,072 bytes in one variable, and a character may have several
         most_in_environment = 100_000
-        # ZEUS_PLAN: a plan that is too long for a variable is handed over as a file
+        # By a file if there is a folder, since a long plan fits into no variable.
         self._handed = plan.to_json()
-        self._result = ""  # empty: no folder could be made for its file
+        self._result = ""  # empty without a folder: then no ZeusRun can tell anything
         self._follower: Follower | None = None
         if folder is not None:
             result = result_in(folder, plan.first_attempt)
@@ -225,9 +225,10 @@ class CommandStart:
                 # a network file system may remember for a while that a file is missing
                 result.touch()
         elif len(self._handed) > most_in_environment:
+            # No file can hold the plan: its profile, which grows, can be measured again.
             self._handed = replace(plan, profile=()).to_json()
         self._of_plan = LinesOfPlan(plan)
-        # None: nothing is seen here
+        # Nothing of a job elsewhere is seen here: its time would include its wait in a queue.
         self._meter = None if recurrence.elsewhere else ExternalMeter(recurrence.device)
         self._device = recurrence.device.info
         self._newest: ResultLine | None = None
@@ -253,12 +254,13 @@ class CommandStart:
         log.info("Zeus goes on with the Slurm job of the attempt before.")
         self._left = left
         self._job_line = left.note.line
-        if self._notes is None:  # no try follows this one
+        if self._notes is None:  # no try follows that could go on with the job
             self._cancel_at_end()
         try:
             self.reread()
             self._send_heartbeat()
-        except BaseException as error:  # raised by a signal handler
+        except BaseException as error:
+            # A signal handler may raise: the attempt would stay open until its lease ends.
             self._end_killed(error)
             raise
 
@@ -271,10 +273,11 @@ class CommandStart:
             command = slurm.words([*command], note=str(note), job=self._job_line)
         try:
             child = Child(command, {**environ, **self._variables()}, self._show, cwd=cwd)
-        except (OSError, ValueError) as error:  # no such folder; a NUL in the command
+        except (OSError, ValueError) as error:
+            # No such folder, or a NUL in the command: the attempt must not stay open.
             self._end_open_attempt(f"the command could not be started: {error}")
             raise
-        except BaseException as error:  # raised by a signal handler
+        except BaseException as error:  # a signal may come before there is a child to stop
             self._end_killed(error)
             raise
         read_s = time.monotonic()
@@ -289,7 +292,8 @@ class CommandStart:
                     self._send_heartbeat()
             self._end(status, child.last_line, command, cwd)
             return status, child.last_line
-        except BaseException as error:  # raised by a signal handler: on_kill raises TrainingKilled
+        except BaseException as error:
+            # on_kill raises in a signal handler. First the note goes: else a Slurm job lives on.
             self._cancel_at_end()
             child.stop()
             self._read_result()
@@ -371,7 +375,7 @@ class CommandStart:
             if plan is None or plan.first_attempt == end.attempt:
                 return plan
             plan = plan.after(_how_ended(earlier), samples=_samples_of(earlier))
-        # the end of an attempt between them may be lost
+        # The end of an attempt between them may be lost: then its plan is not known.
         has_reached_it = plan is not None and plan.first_attempt == end.attempt
         return plan if has_reached_it else None
 
@@ -430,6 +434,7 @@ class CommandStart:
             elif line.kind in ("attempt", "beat"):
                 if line.observation or self._newest is None:
                     self._newest = line
+                # Its own line renews the lease: a heartbeat from outside is not due yet.
                 self._beat_s = time.monotonic()
             if reread and line.kind == "beat":
                 self._reporter.reread(line)
@@ -502,9 +507,10 @@ class CommandStart:
         observation = self._measured()
         state = State.NO_METRIC
         reason: str | None = why
-        if self._meter is not None:  # else its output is in the job's file
+        # The output of a job elsewhere is in Slurm's file: its last line here is sbatch's.
+        if self._meter is not None:
             state, reason, observation = outcome_of(job, last_line, observation)
-        if self._result:  # else it could not have said that it opened a ZeusRun
+        if self._result:  # without it no command could have said that it opened a ZeusRun
             observation = seen_to_use(observation, planned, command, cwd)
         if UNSEEN in observation.reasons:
             log.warning(

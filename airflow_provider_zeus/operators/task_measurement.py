@@ -38,7 +38,7 @@ class TaskEnd:
     @classmethod
     def of(cls, error: BaseException) -> Self:
         """The end of a task that an exception left."""
-        steers = {  # by name: Airflow's exceptions that are no errors
+        steers = {  # Airflow raises these to steer a task, so they are no failures
             "AirflowSkipException": SKIPPED,
             "DownstreamTasksSkipped": "the task skipped those after it",
             "TaskDeferred": "the task was deferred; what it does after that is not measured",
@@ -95,15 +95,15 @@ class TaskMeasurement:
         self._steps = steps
         self._sender = ResultSender(sink)
         self._meter: Meter | None = None
-        # devices that failed once would fail at each look
+        # It stays the row's reason if the next step raises, whose error goes to the log alone.
         self._silent = "the devices could not be opened"
         # without devices the row still has the task's time
         with outlived("open the devices to measure this task"):
             self._meter = open_meter()
-        # None as soon as the devices are asked nothing any more
+        # None from the first failure on: such devices would fail, or hang, at each look.
         self._answers: Meter | None = self._meter
         self._began_s = time.monotonic()
-        self._beat_s = self._began_s  # time of the last heartbeat
+        self._beat_s = self._began_s
         self._look_s = 0.0
         self._sender.send("attempt", attempt=attempt)
         self._beats = Heartbeat(self._beat, min(LOOK_S, heartbeat_s))
@@ -118,7 +118,7 @@ class TaskMeasurement:
         # a fork inherits the object, and would write a second end
         if os.getpid() != self._pid:
             return None
-        # no heartbeat may follow the end
+        # First: a heartbeat after the end would write to a row that has ended.
         self._beats.stop()
         if self._steps is not None:
             with outlived("end the profile of this task's steps"):

@@ -94,7 +94,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.hands_run = job is not None  # a run handle is passed only if a job is given
+        self.hands_run = job is not None  # without a job its author expects no run handle
         job = as_job(job, mode)
         self.job = job.to_dict()
         self.notify = (*job.notifiers, *notify)
@@ -157,7 +157,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
             return self._run.train(lambda run: self.call(run, context))
         finally:
             with outlived("report what this run cost"):
-                if os.getpid() == began_in:  # not in a child that the function forked
+                if os.getpid() == began_in:  # a child that it forked would report the run twice
                     self.report_cost(
                         context, recurrence.reporter, recurrence.opened, recurrence.decision
                     )
@@ -195,7 +195,7 @@ class ZeusTrainOperator(ReportsCost, StartsLater, ChecksTemplates, BaseOperator)
             kwargs = dict(determine_kwargs(function, args, kwargs))
             is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
             runner = create_async_executable_runner if is_async else create_executable_runner
-            # takes Metadata of assets that the function yields
+            # Airflow's runner puts the Metadata of assets that a function yields there.
             outlets: Any = context.get("outlet_events")
             value = runner(function, outlets, logger=self.log).run(*args, **kwargs)
             return asyncio.run(value) if inspect.iscoroutine(value) else value
@@ -256,7 +256,7 @@ def checkpoints_of(context: Mapping[str, Any], opened: Callable[[], Store]) -> C
             bounded(lambda: count_once(newest), most_s)
 
     def keep(checkpoint: Checkpoint) -> None:
-        # short: the rest is figures
+        # Metrics grow with the epochs; the rest stays as short as an entry of Airflow's should be.
         figures = replace(checkpoint.observation, epoch_metrics=None)
         short = replace(checkpoint, observation=figures)
         state.set(key, {"max_tries": ti.max_tries, "checkpoint": encode(short)})

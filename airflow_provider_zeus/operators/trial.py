@@ -140,7 +140,8 @@ class ZeusTrial:
         # Native rendering turns digits into numbers, which no environment takes; quotes keep them
         # text.
         number = "'{{ %s }}'" if self._dag.render_template_as_native_obj else "{{ %s }}"
-        tries = "ti.try_number - ti.max_tries + ti.task.retries"  # starts at 1 again after a clear
+        # A clear raises max_tries, not the retries: so the tries of the new run count from 1.
+        tries = "ti.try_number - ti.max_tries + ti.task.retries"
         decision = pull % DECISION
         # a retry trains a size that is known to fit
         safe = f"({decision}.get('reliefs') or {decision}['attempts'][-1:])[0]"

@@ -63,7 +63,8 @@ def push_plan(
     """
     config = ZeusConfig.read()
     job = config.switched(ZeusJob.from_dict(operator.job).check(rendered=True))
-    signal = followed(job) if job.strict else None  # without its signal a strict job opens no trial
+    # Before the question: without its signal a strict job must leave no open trial.
+    signal = followed(job) if job.strict else None
     part = operator.part
     trains = operator.trains
     request = ask_request(job, context, None, lease_s=lease_s, task_id=trains, part=part)
@@ -195,6 +196,7 @@ def _collect(training: Training) -> Kept | None:
         try:
             return read_signal(signal, start_s, end_s, keeper=reopen())
         except StoreError:
+            # The store keeps what was read before: without it the service itself is asked.
             return read_signal(signal, start_s, end_s, keeper=None)
 
     if memory is None:
@@ -228,7 +230,7 @@ def _collect(training: Training) -> Kept | None:
         ended_well=no_result.ended_well,
         folder=folder,
     )
-    # which was not known when the batch size was asked for
+    # Only now is the device known, so its remarks could not come with the batch size.
     log_remarks(newest_trials(reopen, first), first, kinds=(RemarkKind.DEVICE,))
     training.report(training.context, reporter, reopen)
     end = reporter.kept_end
@@ -245,6 +247,7 @@ def not_told(starts: list[Start], reopen: Callable[[], Store], first: Trial) -> 
     try:
         trials = reopen().recurrence(first.origin.dag_id, first.origin.run_id)
     except StoreError:
+        # Rather told twice than lost.
         return starts
     # its own rows may be reported again: the store keeps one of each start
     others = [trial for trial in trials if trial.key.ti_id != first.key.ti_id]

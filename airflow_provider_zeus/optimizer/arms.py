@@ -19,7 +19,7 @@ from airflow_provider_zeus.optimizer.belief import Belief, Entries, where_of
 
 BETA = 2.0  # no try may cost more than so many times the incumbent (section 4.4)
 RECENT = 5  # three of five runs show a change, which a mean would hide
-ALIKE = 0.15  # a run beside it was disturbed, for example by a shared host [relative]
+ALIKE = 0.15  # three times a noise of 5 %: a run beside it was disturbed, as by a shared host
 # a run that is so many times as dear as expected is wild: the machine may have paused it
 DOUBT = 2.0
 RELATIVE_SD = 0.14  # run-to-run spread of TTA where none was observed yet (section 3.2)
@@ -71,8 +71,8 @@ def arms_of(belief: Belief, costs: Mapping[int, float]) -> dict[int, Arm]:
     for b in sorted(costs.keys() & converged.keys()):
         means[b], averaged[b] = mean_epochs(converged[b], stopped[b])
     varying = [b for b, values in averaged.items() if len(set(values)) > 1]
-    # relative run-to-run spread, pooled over all arms that have one: for arms with one value or
-    # equal values
+    # An arm with one value, or equal ones, must stay uncertain: it varies as the others do
+    # (docs/policy.md, trap 2).
     squares = [((v - means[b]) / means[b]) ** 2 for b in varying for v in averaged[b]]
     spread = math.sqrt(math.fsum(squares) / len(squares)) if squares else RELATIVE_SD
     arms = {}
@@ -96,7 +96,7 @@ class _Here(NamedTuple):
     rates: Mapping[int, Entries]
     weights: Weights
     size: float | None  # the next run trains on a slice like the newest
-    rests: Mapping[int, float]  # a try may end within its first epoch, before any validation
+    rests: Mapping[int, float]  # a try that ends within an epoch shows no cost of validation
 
     @classmethod
     def of(cls, belief: Belief, device: DeviceInfo | None, weights: Weights) -> _Here:
@@ -235,7 +235,7 @@ def pace(belief: Belief, device: DeviceInfo | None, profiles: Sequence[ProfileSa
         if measured_on != where_of(device):
             continue
         for _, rates in entries[-RECENT:]:
-            limit_w = round(rates.limit_w or 0.0)  # drivers round
+            limit_w = round(rates.limit_w or 0.0)  # drivers round, each by itself
             expected_s = profiled_s.get((b, limit_w))
             if rates.limit_w and rates.s_per_sample > 0 and expected_s:
                 slower.append(rates.s_per_sample / expected_s)
@@ -271,11 +271,11 @@ class _Measured(NamedTuple):
 
     mean: float
     runs: int
-    varying: int  # runs that are not wild: they show how EpochCost varies
-    squares: float  # sums of several sizes pool their spread
+    varying: int  # without wild ones, which show a paused machine and not how EpochCost varies
+    squares: float  # a sum, so that several sizes can pool their spread
 
 
-@lru_cache(maxsize=1024)  # one trial changes the entries of one batch size
+@lru_cache(maxsize=1024)  # one trial changes the entries of one batch size alone
 def _measured(
     entries: Entries, size: float | None, weights: Weights, rest: float = 0.0
 ) -> _Measured | None:
@@ -302,7 +302,7 @@ def _measured(
     tame = [cost for cost in newest if cost < wild_from]
     typical = statistics.median(tame or newest)
     alike = [cost for cost in costs if abs(cost - typical) <= ALIKE * typical]
-    mean = typical  # two runs that disagree: none is like it
+    mean = typical  # of two runs that disagree none is like their median
     if alike:
         mean = math.fsum(alike) / len(alike)
     logs = [math.log(cost) for cost in costs if typical / DOUBT < cost < typical * DOUBT]

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from airflow_provider_zeus.optimizer.knowledge_gradient.epochs import EpochsModel
     from airflow_provider_zeus.optimizer.knowledge_gradient.gp import GaussianProcess
 
-VERSION = "21"  # of learn(); checkpoints of another version are not read
+# A change of learn() raises it, so that no checkpoint by other rules is read.
+VERSION = "21"
 # A later try of a run is no further recurrence, so the newest ones are told apart.
 RECURRENCES_KEPT = 100
 RATES_KEPT = 16  # hardware and code change: older rates say little
-# recurrences for which strikes bar a size the first time; each time after that it is twice as long
+# A size that keeps failing costs a run at each return, so each pause is twice as long.
 STRUCK_FOR = 10
-STRUCK_MOST = 80  # and at most so long
+STRUCK_MOST = 80  # code and data change: no size is barred for ever
 STRIKES = 2  # one failure may be that of a host
 STRIKES_IN = 3
 TARGET_IS_NEW = 8  # later it is no news
@@ -75,49 +76,50 @@ class Kept(NamedTuple):
 class Belief:
     """What is known of a job.
 
-    :func:`~airflow_provider_zeus.optimizer.learn.learn` says which trial enters which field.
+    :func:`~airflow_provider_zeus.optimizer.learn.learn` says which trial enters which field. A
+    tuple of a trial's number and what it showed is of the newest trial that showed it.
     """
 
     job: ZeusJob
-    # A person knows that these runs went wrong.
+    # A person knows that these runs went wrong: they must teach nothing.
     excluded: frozenset[int] = frozenset()
-    # highest trial number, and whether that trial died or taught nothing
+    # After a trial that died or taught nothing, the next run has to end with a model.
     newest: tuple[int, bool] = (0, False)
     # A try that nothing can stop must not follow one that nothing could stop.
     plain: tuple[int, bool] = (0, False)
     # Up to half a window more is kept, so that not each run has to forget one.
     converged: tuple[Run, ...] = ()
     learned: int = 0
-    stopped: tuple[Run, ...] = ()  # such a run shows a lower bound: Epochs(b) > epochs
-    # number of one that ended below its target: most
+    stopped: tuple[Run, ...] = ()  # lower bounds: without them sizes that fail would look cheap
+    # By number: a run that ended below its target is judged by the ``max_epochs`` of its time.
     exhausted: Mapping[int, float] = field(default_factory=dict)
     # Runs on one slice tell of its difficulty together.
     slices: Mapping[int, str] = field(default_factory=dict)
-    # (round, b): number, converged
+    # By round and b, with the first number: round 2 walks over what converged in round 1.
     explored: Mapping[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
-    # b: number of the first trial that could have chosen it
+    # By b, the first trial that could choose it: one that joins after exploration is due a try.
     listed: Mapping[int, int] = field(default_factory=dict)
     rates: RatesBySize = field(default_factory=dict)
-    # newest conclusive trial of b there
+    # A size that converged elsewhere, or here a whole window ago, is due a run on this device.
     newest_there: Mapping[tuple[int, Where], int] = field(default_factory=dict)
-    too_large: frozenset[tuple[int, str]] = frozenset()  # a larger device may hold it
+    too_large: frozenset[tuple[int, str]] = frozenset()  # by model: a larger one may hold it
     failures: tuple[Failure, ...] = ()
     # What failed before a kept model in the same run may be a strike against its size.
     kept_after: tuple[Kept, ...] = ()
     newest_kept: int = 0
-    # b: newest that ended without an error
+    # A run that ends without an error clears the strikes of its size.
     ran_well: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    # newest recurrences that teach: number of the first trial, and which
+    # People know a run by its first trial's number; a retry is told by the run's name.
     started: tuple[tuple[int, str], ...] = ()
     recurrences: int = 0
     retargeted: tuple[int, str] = (0, "")  # epochs to another target do not compare
     audits: tuple[int, int] = (0, 0)  # audits keep a distance, and a share of what the job spends
-    # (number, samples per epoch) of the newest trial that reported it
+    # With its trial's number: trials may arrive in any order, and the newest one counts.
     slice_size: tuple[int, float] | None = None
     # What a start is worth changes with the data: as many as ``job.window``.
     starts: tuple[StartRun, ...] = ()
     served: tuple[Served, ...] = ()
-    # number, device, MAXPOWER [W] of the newest trial
+    # A decision whose device is not known yet is made for the newest trial's.
     device: tuple[int, Where, float | None] | None = None
 
     def infeasible(self, model: str) -> frozenset[int]:
@@ -357,7 +359,7 @@ class Belief:
                 value = list(value.items())
             if value:
                 learnt[name] = value
-        # of all these only a set is no JSON
+        # Of all these only a set is no JSON; sorted, since its order is any.
         return json.dumps(
             learnt, separators=(",", ":"), allow_nan=False, sort_keys=True, default=sorted
         )

@@ -50,7 +50,7 @@ def learn(belief: Belief, trial: Trial) -> Belief:
     same_version = trial.spec["job_version"] == job.job_version
     if n in belief.excluded or not same_version or trial.state is State.RUNNING:
         return belief
-    if trial.planned.phase is Phase.MEASURED:  # without a batch size
+    if trial.planned.phase is Phase.MEASURED:  # no batch size is there to learn about
         return belief.changed(_newer_device(belief, trial))
     counted = _counted(belief, trial)
     if not trial.state.teaches:
@@ -79,7 +79,8 @@ def with_rates(belief: Belief, trials: Iterable[Trial]) -> Belief:
     for trial in trials:
         if trial.number in belief.excluded or trial.planned.phase is Phase.MEASURED:
             continue
-        teaches = trial.state.teaches and trial.observation.bypassed is None  # as in learn()
+        # As in learn(): a new costing must not make more trials teach.
+        teaches = trial.state.teaches and trial.observation.bypassed is None
         same_version = trial.spec["job_version"] == belief.job.job_version
         if same_version and teaches:
             rates = _rates(rates, trial)
@@ -92,8 +93,9 @@ def same_target(trial: Trial, job: ZeusJob) -> bool:
     if text == job.target:
         return True
     try:
-        return Target.parse(text) == job.parsed_target  # "acc>=0.9" is "acc >= 0.90"
-    except JobSpecError:  # written by another version
+        # Texts may differ and mean the same: "acc>=0.9" is "acc >= 0.90".
+        return Target.parse(text) == job.parsed_target
+    except JobSpecError:  # another version may have written what this one cannot parse
         return False
 
 
@@ -132,7 +134,7 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
         well = sorted({*belief.ran_well.get(b, ()), n})
         changes["ran_well"] = {**belief.ran_well, b: tuple(well[-WELL_KEPT:])}
     elif _began(trial):
-        # see starts.start_run
+        # Such an error counts against its start, in starts.start_run(), and not against the size.
         of_start = state is State.FAILED and trial.planned.start not in (None, Start.COLD)
         failure = Failure(
             n, b, run, of_size=not of_start and NO_STRIKE not in trial.observation.reasons
@@ -141,7 +143,7 @@ def _learn_feasible(belief: Belief, trial: Trial, changes: dict[str, object]) ->
     if not state.kept_model:
         return
     changes["newest_kept"] = max(n, belief.newest_kept)
-    # else nothing of its run came before it
+    # Only then may an earlier failure of its run be a strike: a first attempt has none before it.
     if trial.key.attempt > 1 or trial.origin.try_number > 1:
         changes["kept_after"] = _newest(belief.kept_after, Kept(n, b, run), KEPT_AFTER)
 
@@ -223,7 +225,7 @@ def _learn_epochs(belief: Belief, trial: Trial, changes: dict[str, object]) -> N
     if model_served is not None:
         changes["served"] = _newest(belief.served, model_served, window)
     reached = trial.state is State.CONVERGED
-    # one that reached its target before its first epoch teaches nothing
+    # A run that reached its target before its first epoch shows no number of epochs.
     is_run = bool(epochs) or not reached
     if starts.is_cold(trial) and is_run:
         changes |= _with_run(belief, trial, (n, b, epochs or 0.0))
@@ -246,7 +248,8 @@ def _with_run(belief: Belief, trial: Trial, run: Run) -> dict[str, object]:
         if reached:
             return {"converged": _newest(converged, run, window)}
         return {"stopped": _newest(stopped, run, window)}
-    if any(other[0] == run[0] for other in (*converged, *stopped)):  # the same trial again
+    # A trial that comes again must not count twice.
+    if any(other[0] == run[0] for other in (*converged, *stopped)):
         return {}
     slices = {**belief.slices, trial.number: slice_name(trial)}
     fields: dict[str, object] = {}
@@ -274,6 +277,7 @@ def _with_run(belief: Belief, trial: Trial, run: Run) -> dict[str, object]:
 
 def _newest(entries: tuple[T, ...], entry: T, keep: int) -> tuple[T, ...]:
     """The ``keep`` newest of ``entries`` (ascending by their first item) and ``entry``."""
+    # Trials mostly come in order: then nothing has to be sorted.
     if not entries or entries[-1][0] <= entry[0]:  # type: ignore[index]
         return (*entries, entry)[-keep:]
     grown = list(entries)

@@ -119,7 +119,7 @@ def choose(situation: Situation) -> Decision:
 
 def _completed(decision: Decision, belief: Belief) -> Decision:
     """The decision with the newest slice's size, which says that a new target is new."""
-    if belief.slice_size is not None:  # an attempt without a step needs it
+    if belief.slice_size is not None:  # tells an attempt without steps that others had some
         size = belief.slice_size[1]
         decision = decision.each(lambda plan: replace(plan, bound_samples_per_epoch=size))
     sentence = belief.target_change()
@@ -131,7 +131,7 @@ def _completed(decision: Decision, belief: Belief) -> Decision:
 
 def _by_gradient(situation: Situation) -> tuple[PlannedAttempt, ...]:
     """The attempts under the policy ``"knowledge_gradient"``."""
-    # numpy: only this policy needs it
+    # Imported here, since they need numpy, and the other policy does not.
     from airflow_provider_zeus.optimizer.knowledge_gradient import policy, start_policy
     from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 

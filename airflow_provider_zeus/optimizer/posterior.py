@@ -28,7 +28,7 @@ def own_arithmetic() -> Iterator[None]:
     Also a decorator.
     """
     numpy = sys.modules.get("numpy")
-    if numpy is None:  # what has not been imported is as it was made
+    if numpy is None:  # not imported, so nobody can have changed it
         yield
         return
     with numpy.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
@@ -97,7 +97,7 @@ def _least(figure: float | None, most: float | None) -> float | None:
 def _of_arms(
     belief: Belief, sizes: list[int], here: Mapping[int, float], there: Mapping[int, float]
 ) -> dict[int, Posterior]:
-    arms = arms_of(belief, dict.fromkeys(sizes, 1.0))  # an EpochCost of 1: costs are epochs
+    arms = arms_of(belief, dict.fromkeys(sizes, 1.0))  # at an EpochCost of 1 costs are epochs
     costs = translated(here, there)
     by_size = {}
     never = Estimate.missing("no run of it that teaches has reached the target within the window")

@@ -10,9 +10,12 @@ from enum import Enum
 
 
 class Why(Enum):
-    """A sentence for each reason, with the figures that it takes in braces."""
+    """A sentence for each reason, with the figures that it takes in braces.
 
-    # of both policies
+    Those of both policies come first, then the halves for ``which`` and ``standing``, those for
+    ``obstacle``, then those of "zeus", of "knowledge_gradient", of starts and of deadlines.
+    """
+
     PINNED = "Batch size {b} is pinned by {by}."
     SMALLER = "Where {b} does not fit into memory: the nearest smaller size."
     SMALLER_KNOWN = (
@@ -34,14 +37,12 @@ class Why(Enum):
         " teach what an epoch costs, not how many it takes."
     )
 
-    # why a size is the one that runs: `which`, `standing`
     DEFAULT = "the default"
     BEST_OTHER = "the best known of the others"
     NEAREST = "the nearest to the default that fits"
     CHEAPEST = "the {adjective}est known {condition}"
     MISSES_LESS = "the {adjective}est known {condition}, with what misses cost"
 
-    # why no other size may be tried: `obstacle`
     PAUSED = "Exploration is paused by a live setting"
     RUN_TYPE = "A run of type {run_type} teaches nothing"
     OTHER_RUN = "Another run of this job explores {b} now"
@@ -59,7 +60,6 @@ class Why(Enum):
         "Every batch size that has reached the target misses it now or may not run here"
     )
 
-    # of the policy "zeus"
     NEXT_OF_ROUND = "Pruning exploration, round {round}: {b} is the next batch size."
     FIRST_OF_ROUND = (
         "Pruning exploration, round {round}: {b} was the cheapest of round {before} and comes"
@@ -77,7 +77,6 @@ class Why(Enum):
         "{why}; it is given up above {bound}, {beta:g} x what {incumbent} is believed to cost."
     )
 
-    # of the policy "knowledge_gradient"
     MISSED_LEAST = "{obstacle}; {b} is the nearest to {start} of those that missed it least."
     NO_EPOCH_COST = "No EpochCost is known on any device; {b}, which reached the target, runs."
     GIVEN_UP_ABOVE = "{why}; it is given up above {bound}."
@@ -99,7 +98,6 @@ class Why(Enum):
         " Earlier runs count less from here on."
     )
 
-    # of a job that chooses its start
     NO_MODEL = "It starts cold: there is no earlier model that it could start from."
     NOT_TAKEN = (
         "It starts cold: newer runs could not take the start that was planned, as their rows say."
@@ -127,7 +125,6 @@ class Why(Enum):
         " save."
     )
 
-    # of a job with a deadline
     TIME_UNKNOWN = "It is not known yet how long a run takes."
     IN_TIME = "95 % of its runs end within {most} at full power; until the deadline it is {left}."
     LATE = (

@@ -90,6 +90,7 @@ def in_slices(runs: Iterable[SliceRun], names: Mapping[int, str], max_epochs: fl
 def add(slices: list[Slice], run: SliceRun, name: str, max_epochs: float) -> None:
     """Add the newest run."""
     runs: tuple[SliceRun, ...] = (run,)
+    # Without a name nothing tells that two runs share their data.
     if name and slices and slices[-1].name == name:
         runs = (*slices.pop().runs, run)
     slices.append(Slice.of(name, runs, max_epochs))

@@ -18,7 +18,7 @@ from airflow_provider_zeus.optimizer.reasons import Why
 from airflow_provider_zeus.optimizer.slices import SliceRun, most_epochs, slice_name
 
 RUNS_KEPT = 60  # what a start is worth changes with the data
-# a cold run is due when what other starts have saved since the last one would pay for so many
+# A cold run costs what a start saves, so one is due only when it is paid for several times.
 PAYS_TIMES = 5.0
 # A start that serves worse by more than chance is no saving.
 START_TOLERANCE = 0.03
@@ -59,7 +59,7 @@ class Served(NamedTuple):
     Above 0: worse. For example, .5 there and .4 for the newer model is ln 1.25.
     """
 
-    number: int  # of the trial that showed it
+    number: int  # of the trial that showed it, which is later than the one that trained it
     start: Start
     log_ratio: float
 

@@ -63,11 +63,11 @@ class _Context:
     too_large: frozenset[int]
     infeasible: frozenset[int]
     arms: Mapping[int, Arm]
-    # measured here; other arms have the EpochCost of another GPU (section 7)
+    # Of this GPU alone: another one's EpochCost ranks sizes, but stops no run (section 7).
     epoch_costs: Mapping[int, float]
     doubted: frozenset[int]  # one odd run must not bar a size for ever
     weights: Weights
-    start: int  # see situation.start_at()
+    start: int  # the default may be infeasible (situation.start_at())
     incumbent: int
 
     @classmethod
@@ -123,7 +123,7 @@ class _Context:
             bound = BETA * incumbent_arm.mean
         epoch_cost = self.epoch_costs.get(attempt.batch_size)
         text = self.weights.text(bound)
-        if self.weights.of_both not in attempt.why:  # else the sentence says so of an earlier cost
+        if self.weights.of_both not in attempt.why:  # said once: an earlier cost may have it
             text += self.weights.of_both
         return replace(
             attempt,
@@ -202,7 +202,7 @@ def _next_exploration(
     there ends the walk, but the sizes behind it stay arms: one unlucky run does not remove its
     neighbours (docs/policy.md, trap 3).
     """
-    # out of memory ends the walk, any other infeasible size is skipped
+    # Larger sizes than one that ran out of memory do so, too; one barred by strikes hides none.
     skipped = context.infeasible - context.too_large
     sizes = [b for b in context.sizes if b not in skipped]
     pool = sizes
@@ -214,9 +214,9 @@ def _next_exploration(
             pool = [b for b in sizes if explored.get((number - 1, b), (0, False))[1]]
             if not pool:
                 return None
-            # the size of the round's first trial, as long as it is in question
+            # The round's first trial keeps its place: its start must not move with the arms' means.
             first = min(ends, key=lambda b: explored[number, b], default=None)
-            # sizes without an arm come last
+            # A size without an arm has no cost here, so it is not known to be the cheapest.
             start = min(pool, key=lambda b: (arms[b].mean if b in arms else math.inf, b))
             if first is not None and first in pool:
                 start = first

@@ -33,7 +33,7 @@ HORIZON = 30.0  # data and code change: no answer is used for ever
 LOSS_AVERSION = 6.0  # a loss is sure and now, a saving is expected and later
 # Far from what has converged a prediction is a guess; neighbours in the list always count.
 OCTAVES = 1.0
-# of dearest_epoch: log EpochCost on each side, and halvings
+# KG-34 within 2 / 2^5 = 6 %: each further halving costs one more net value.
 BISECTION_WIDTH = 2.0
 BISECTION_STEPS = 6
 
@@ -54,26 +54,29 @@ class NormalGrid(NamedTuple):
 
 
 _OUTCOMES = NormalGrid.of(np.linspace(-3.0, 3.0, 25))
-# A first epoch shows its cost, and a try that is too dear ends there.
+# KG-33: a first epoch shows its cost, and a try that is too dear ends there.
 _EPOCH_COSTS = NormalGrid.of(np.array([-1.5, -0.75, 0.0, 0.75, 1.5]))
 
 
 class Predictions(NamedTuple):
-    """Predicted Epochs, EpochCost and success of each candidate: a size, or a size and a start."""
+    """Predicted Epochs, EpochCost and success of each candidate: a size, or a size and a start.
+
+    ``most_cost``: cost [J] at which its run is given up for want of time.
+    """
 
     gp: GaussianProcess
     log_epoch_cost: Vector
-    epoch_cost_variance: Vector  # costs err by factors
-    unmeasured: NDArray[np.bool_]  # what was never measured here may cost any amount
+    epoch_cost_variance: Vector  # of the logarithm: costs err by factors
+    unmeasured: NDArray[np.bool_]  # a first epoch of these shows its cost, and may end the try
     barred: Vector  # infinite, so that no minimum takes what may not run
     trusted: Sequence[bool]
     success: Vector
     log_miss_cost: Vector  # a run that misses has to be paid again
     max_epochs: float
     horizon: float  # an answer is worth what later runs save by it
-    allowance: float  # a try may cost as much as a run and all that the job has saved so far
+    allowance: float  # above it a try is a loss, which weighs more (KG-27, KG-31)
     most_spent: float  # what a job may ever have lost is bounded, however good a try looks
-    # (size,) [J] at which a try is given up for want of time; None: no deadline
+    # A try has to leave the incumbent time enough until the deadline; None without one.
     most_cost: Vector | None = None
 
     @property
@@ -85,10 +88,11 @@ class Predictions(NamedTuple):
     def incumbent(self) -> int:
         """Index of the incumbent. Eq. KG-25 of docs/knowledge-gradient.md."""
         z = (math.log(self.max_epochs + 0.5) - self.gp.mean) / np.sqrt(self.gp.run_variance)
-        # P(its epochs are enough)
+        # KG-25: a run that needs more than ``max_epochs`` is paid in vain.
         within = [0.5 * math.erfc(-v / math.sqrt(2.0)) for v in z.tolist()]
         log_costs = (self.log_cost + self.log_miss_cost).tolist()
         ranked = [
+            # A floor, since a size far beyond ``max_epochs`` has a chance of 0, and no logarithm.
             (cost - math.log(max(within[i], 1e-6)), i)
             for i, cost in enumerate(log_costs)
             if self.trusted[i]
@@ -99,7 +103,7 @@ class Predictions(NamedTuple):
 class RunOutcomes(NamedTuple):
     """Predicted outcomes of one run of each candidate, and the change of belief after each."""
 
-    # (size,), or (candidate, size) if each candidate supposes its own EpochCosts
+    # KG-33 supposes several EpochCosts of a candidate in one call: then it is (candidate, size).
     log_cost: Vector
     cost: Vector
     shift: Vector  # one outcome moves the belief of all sizes
@@ -169,7 +173,7 @@ def gain(
     """
     log_cost = runs.log_cost + predictions.log_miss_cost
     incumbent_then = np.exp(log_cost[..., incumbent, None] + runs.shift[incumbent])
-    # a size that may not run then is infinitely dear
+    # A size that may not run then is infinitely dear, so that no minimum takes it (KG-23).
     usable = predictions.barred.take(candidates, 1)
     np.add(usable.T, log_cost, out=usable.T)
     saved: Vector = incumbent_then - np.exp(np.minimum.reduce(runs.shift + usable[..., None], 0))
@@ -311,7 +315,7 @@ def dearest_epoch(predictions: Predictions, incumbent: int, tried: int) -> float
     return math.exp((low + high) / 2)
 
 
-# ------------------------------------------------------------------ which batch sizes may be tried
+# Cached: each decision asks for the same few sets again, and once for each size (KG-23).
 @lru_cache(maxsize=256)
 def in_reach(
     sizes: tuple[int, ...],
@@ -334,6 +338,7 @@ def in_reach(
 
 def _near(sizes: Sequence[int], converged: frozenset[int]) -> set[int]:
     """The sizes beside one that converged, and those within :data:`OCTAVES` of one."""
+    # Rounding must not put a size that is just so far away out of reach.
     factor = 2.0**OCTAVES * (1 + 1e-9)
     near: set[int] = set()
     for i, b in enumerate(sizes):

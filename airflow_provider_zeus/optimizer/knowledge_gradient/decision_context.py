@@ -44,15 +44,15 @@ class DecisionContext(NamedTuple):
     belief: Belief
     device: DeviceInfo | None
     weights: Weights
-    # of the Gaussian process, ascending: the job's, and those that only earlier runs had
+    # With those that only earlier runs had: what they taught tells of their neighbours.
     all_sizes: tuple[int, ...]
     feasible: frozenset[int]
     converged: frozenset[int]
-    # per size of all_sizes: whether it may be tried; a second look at the default and audits ignore
-    # it
+    # A second look at the default and audits ignore it: they ask what the default costs, however
+    # far it is from what has converged.
     in_reach: Sequence[bool]
     epoch_costs: Mapping[int, float]
-    trusted: frozenset[int]  # the data may have moved away from the other converged sizes
+    trusted: frozenset[int]  # not those that miss lately: the data may have moved away from them
     miss_rates: MissRates | None
     horizon: float  # an answer is worth what later runs save by it
     times: RunTimes | None

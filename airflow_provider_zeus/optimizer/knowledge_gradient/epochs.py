@@ -41,12 +41,15 @@ START_WALK_SD = 0.2  # an earlier model helps more or less as the data move
 
 
 class Account(NamedTuple):
-    """Epochs that were trained, and those that the default would have needed on the same slices."""
+    """Epochs that were trained, and those that the default would have needed on the same slices.
+
+    ``others``: of kept runs of other sizes, on slices on which the default did not run.
+    """
 
     trained: Mapping[int, float] = {}
-    # of the default: on slices on which it ran, and before the last change of the data
+    # Known, or settled by a change of the data: no later belief moves them (KG-15).
     default_epochs: float = 0.0
-    # of other sizes' kept runs, on slices on which the default did not run
+    # Kept apart, since what the default would have needed there moves with the belief.
     others: Mapping[int, float] = {}
 
     def after(self, item: Slice, default: int, max_epochs: float) -> Account:
@@ -68,7 +71,7 @@ class Account(NamedTuple):
         own = [run.epochs for run in of_default if run.ended(max_epochs)]
         kept = [run for run in item.runs if run.reached]
         if not kept:
-            # none if all were given up
+            # A slice of the list, since no run is left if all were given up.
             kept = [run for run in item.runs if run.ended(max_epochs)][-1:]
         for run in kept:
             if own and run.batch_size != default:
@@ -239,7 +242,8 @@ class EpochsModel:
         if folded.stretch.change is None and folded.believed != UNCHANGED:
             folded = self._with_named_change(folded)
         state = still_open(folded.state, folded.believed, newest)
-        if state.first != folded.stretches[0].since:  # the oldest stretch has gone
+        # The oldest stretch goes, so the account has to hold what was settled before the next one.
+        if state.first != folded.stretches[0].since:
             account = self._account(folded._replace(believed=state.first))
             folded = folded._replace(account=account)
         alive = {int(since) for since in state.since}

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Larger batches need more epochs: the prior mean of d log Epochs / d log b above the default batch
-# size, and below one that is the largest.
+# KG-2: larger batches need more epochs, by MLPerf's convergence points .33 for d log Epochs /
+# d log b. Below the default nothing is expected, unless all other sizes lie there.
 SLOPE = 0.3
 TREND_SD = 0.25  # epochs grow with the batch size, by how much is not known
 WALK_SD = 0.2  # far from the default less is known
@@ -41,7 +41,7 @@ class GaussianProcess(NamedTuple):
     sizes: tuple[int, ...]
     mean: Vector
     cov: Vector
-    run_variance: Vector  # a run differs from its mean
+    run_variance: Vector  # more than in ``cov``: a run differs from the mean of its size
     noise: float
 
 
@@ -57,7 +57,7 @@ def prior(sizes: tuple[int, ...], default: int) -> tuple[Vector, Vector]:
     """
     x = np.log2(np.asarray(sizes, float) / default)
     products = np.outer(x, x)
-    # a walk from the default to larger sizes, and another one to smaller sizes
+    # KG-3: two walks from the default, so that larger sizes say nothing of smaller ones.
     walked = np.where(products > 0.0, np.minimum.outer(np.abs(x), np.abs(x)), 0.0)
     shape: Vector = TREND_SD**2 * products + WALK_SD**2 * walked
     sloping = x if default == sizes[-1] else np.maximum(x, 0.0)

@@ -23,8 +23,8 @@ class Counts(NamedTuple):
     """Complete runs of one batch size."""
 
     reached: int = 0
-    missed: int = 0  # then the slice itself may be out of reach
-    missed_alone: int = 0  # then the size missed by itself
+    missed: int = 0  # no size reached it there, so the slice may be out of reach
+    missed_alone: int = 0  # another size reached it there, so the slice is not to blame
 
 
 class MissRates(NamedTuple):

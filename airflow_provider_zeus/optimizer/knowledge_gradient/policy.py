@@ -41,7 +41,7 @@ def recommend(context: DecisionContext) -> Attempts:
         return (_before_convergence(context),)
     predictions = context.predictions()
     if predictions is None:
-        # the default if it reached its target, else the size that needed the fewest epochs
+        # Without any EpochCost only epochs rank sizes, so a default that reaches its target stays.
         log_epochs = by_size(context.all_sizes, context.belief.gp.mean)
         start = context.start_size()
         b = min(context.converged, key=lambda b: (b != start, log_epochs[b], b))
@@ -197,16 +197,17 @@ def _audit(
     own = context.all_sizes.index(default)
     expected = cost[own]
     if not has_converged:
-        # whether it reaches its target is not known: it may take all its epochs
+        # Whether it reaches its target is not known, so it may take all its epochs.
         expected = belief.max_epochs * math.exp(predictions.log_epoch_cost[own])
     excess = float(expected - cost[incumbent])
     total, estimated, spent = context.totals(np.exp(predictions.log_epoch_cost))
     covered = (belief.audits[0] + 1) * excess <= context.job.audit * spent
     cov = belief.gp.cov
     variance = cov[incumbent, incumbent] + cov[own, own] - 2.0 * cov[own, incumbent]
-    sd = math.sqrt(max(variance, 0.0))  # of c(incumbent) - c(default)
+    sd = math.sqrt(max(variance, 0.0))  # of the difference: what both share cancels out (KG-36)
     undecided = Z * sd * estimated > abs(total - spent)
-    stale = belief.newest_runs.get(default, 0) < belief.era  # believed alone, and perhaps wrong
+    # Since the change of the data its cost is believed alone, and perhaps wrongly.
+    stale = belief.newest_runs.get(default, 0) < belief.era
     if not (undecided or stale):
         return None
     if excess <= 0 or not covered:
@@ -262,14 +263,14 @@ def bounded(
     if context.belief.plain[1]:
         return replace(attempt, why=Why.TO_ITS_END.of(why=why))
     bound = context.weights.text(limit)
-    if context.weights.of_both not in why:  # else the sentence says so of an earlier cost
+    if context.weights.of_both not in why:  # said once: an earlier cost may have it
         bound += context.weights.of_both
     epoch_cost = context.epoch_costs.get(attempt.batch_size)
     epochs = None
     bound_cost = limit
     if epoch_cost is not None:
         epochs = float(max(1, math.floor(limit / epoch_cost)))
-        # the bound in epochs decides, unless EpochCost has changed
+        # KG-35: half an epoch more, so that the bound in epochs decides unless EpochCost changed.
         bound_cost = (epochs + 0.5) * epoch_cost
     return replace(
         attempt,

@@ -62,7 +62,7 @@ class RunTimes(NamedTuple):
         log_s = log_epoch_s + belief.gp.mean
         first_epoch_s = np.exp(log_epoch_s + Z_SURE * np.sqrt(variance))
         most_s = np.exp(log_s + Z_SURE * np.sqrt(belief.gp.run_variance + variance))
-        # no run has more epochs
+        # The belief's tail goes on for ever, and a run ends after ``max_epochs``.
         most_s = np.minimum(most_s, first_epoch_s * belief.max_epochs)
         sds = np.sqrt(belief.gp.run_variance).tolist()
         return cls(
@@ -87,6 +87,7 @@ class RunTimes(NamedTuple):
 
     def fitting(self, sizes: Iterable[int]) -> frozenset[int]:
         """The sizes that end in time."""
+        # Rounding must not bar a size that takes just the time that is left.
         return frozenset(b for b in sizes if self.slowdown(b) >= 1 - 1e-9)
 
     def may_try(self, b: int, incumbent: int) -> bool:

@@ -43,8 +43,8 @@ class State(NamedTuple):
     cov: Vector
     log_weight: Vector
     noise: Vector
-    shared: Vector  # variance of what all runs on one slice share
-    # (hypothesis,) slice before which the data changed last; UNCHANGED: they never did
+    shared: Vector  # a hard slice is hard for all its runs
+    # KG-13 adds up the hypotheses with one last change of the data; UNCHANGED: with none.
     since: Vector
 
     @property
@@ -95,7 +95,8 @@ def with_change(state: State, shape: Vector, parent: int, i: int, hazard: float)
     """
     from_parent = state.since == parent
     log_weight = state.log_weight + np.where(from_parent, math.log(1.0 - hazard), 0.0)
-    doubt = JUMP**2 + 4.0 * shape  # of the shape twice what was in doubt at the start, as an sd
+    # KG-11: after a change the shape is in doubt, too, by twice the sd that it began with.
+    doubt = JUMP**2 + 4.0 * shape
     changed = those(state, from_parent)
     changed = changed._replace(
         cov=changed.cov + doubt,
@@ -173,7 +174,7 @@ def observe(state: State, i: int, log_epochs: float) -> State:
     Eq. KG-6 of docs/knowledge-gradient.md.
     """
     covariance = state.cov[:, i]
-    rounding = math.exp(-2.0 * log_epochs) / 12.0  # epochs are counted whole
+    rounding = math.exp(-2.0 * log_epochs) / 12.0  # epochs are counted whole (KG-6)
     variance = covariance[:, i] + state.noise + rounding
     deviation = log_epochs - state.mean[:, i]
     gain = covariance / variance[:, None]
@@ -219,10 +220,12 @@ def observe_run(
     :param may_fail: whether the size may be one that fails whatever was predicted for it.
     :param one_is_most: one epoch is an upper bound: a part of it might have been enough.
     """
+    # A run may be given up within its first epoch, and 0 has no logarithm.
     log_epochs = math.log(max(run.epochs, 0.5))
     if not run.reached:
         return observe_above(state, i, log_epochs, p_fail=P_FAIL if may_fail else 0.0)
     if one_is_most and run.epochs <= 1:
+        # An upper bound is a lower one of the mirrored belief; ln 1 = 0 stays in its place.
         turned = observe_above(state._replace(mean=-state.mean), i, 0.0, p_fail=0.0)
         return turned._replace(mean=-turned.mean)
     return observe(state, i, log_epochs)

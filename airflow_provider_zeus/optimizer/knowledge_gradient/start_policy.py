@@ -170,7 +170,7 @@ def _cold_that_is_due(
     costs = by_size(sizes, np.exp(predictions.log_cost)[: len(sizes)])
     trusted = [b for i, b in enumerate(sizes) if predictions.trusted[i]]
     cold = min(trusted, key=costs.__getitem__, default=context.start_size())
-    # the cold pairs are the first ones
+    # EpochCost does not depend on the start: that of the cold pairs, the first ones, is enough.
     epoch_costs = by_size(sizes, np.exp(predictions.log_epoch_cost)[: len(sizes)])
     why = cold_is_due(
         context.job, context.belief.starts, lineage, cold_cost=costs[cold], epoch_costs=epoch_costs
@@ -325,7 +325,7 @@ def _pairs(context: DecisionContext, base: Predictions, models: Sequence[StartMo
         unmeasured=np.tile(base.unmeasured, k),
         barred=factors,
         trusted=trusted,
-        # the mean has what all sizes miss alike
+        # Scaled: what all sizes miss alike is in the mean already, and would count twice.
         success=np.concatenate([base.success / base.success.max(), *rates]),
         log_miss_cost=np.tile(base.log_miss_cost, k),
         allowance=allowance,
