@@ -18,7 +18,7 @@ from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated, ta
 class HostSettings:
     """Settings of the section ``[zeus]`` of a host: how to measure and to set limits there."""
 
-    # No counter can be read on many hosts: the time of a busy core [W] tells some of it.
+    # Many hosts let no counter be read: without this estimate they would have no energy at all.
     cpu_watts: float | None = None
     power_read_only: bool = False  # the administrator may forbid it on a shared host
     # A worker without privileges needs a helper; empty: the training sets limits itself.

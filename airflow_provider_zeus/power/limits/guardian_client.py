@@ -54,7 +54,7 @@ class GuardianClient:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must miss it
             )
         except OSError as error:
             raise DeviceError(f"the guardian of the power limit cannot start: {error}") from error
@@ -77,6 +77,7 @@ class GuardianClient:
         another = GuardianClient(
             self._state_dir, self._record["restore"], self._record["found_w"], self._record["set_w"]
         )
+        # Last: until another guardian is ready, only this one's record tells of the limit.
         self._kill()
         self._close()
         return another
@@ -165,7 +166,7 @@ class GuardianClient:
         poll.register(self._pidfd, select.POLLIN)
         if not poll.poll(within_s * 1000):
             return False
-        with suppress(OSError):  # collected already
+        with suppress(OSError):  # the training collected it already, which is as good
             os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         self._process.returncode = 0
         return True

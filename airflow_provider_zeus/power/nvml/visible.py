@@ -174,7 +174,7 @@ def _in_cuda_order(
     by_id = visible is not None and visible.strip().startswith(("GPU-", "MIG-"))
     if by_id or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return gpus
-    # of one model, or when all are chosen, their order does not matter
+    # Of one model, or when all are chosen, their order does not matter.
     models = {gpu.model for gpu in here}
     if len(models) == 1 or len(set(chosen)) == len(here):
         return gpus
@@ -244,14 +244,15 @@ def why_shared(gpu: Gpu, processes: int = 1) -> str:
     if not mig.problem:
         if mig.value[0]:
             return f"the GPU is cut into MIG slices, which share {shares}: {ALONE}"
-    elif mig.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):  # no GPU and driver without MIG
+    # A GPU or a driver that knows no MIG answers with these two codes, and has no slices.
+    elif mig.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
         return f"whether the GPU is cut into MIG slices is not known ({mig.problem}): {ALONE}"
     running = computing_on(gpu.handle)
     if running.code == NOT_SUPPORTED:
         return ""
     if running.problem:
         return f"whether other processes use the GPU is not known ({running.problem}): {ALONE}"
-    # a process of ours counts once it uses the GPU; of several any may do so already
+    # A process of ours counts once it uses the GPU; of several any may do so already.
     ours = processes if processes > 1 else int(torch_cuda() is not None)
     # NVML gives ids of the host, which mean nothing in a container: only their number counts.
     others = len(running.value) - ours
