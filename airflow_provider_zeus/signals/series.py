@@ -105,7 +105,7 @@ class Series:
                 raise JobSpecError.of(
                     "series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span"
                 )
-        # Services publish corrections out of order.
+        # Services publish corrections out of order, and the cut below needs each next one.
         ordered = sorted(by_start.values())
         for i, (step, next_step) in enumerate(pairwise(ordered)):
             if step.end_s > next_step.start_s:
