@@ -220,7 +220,7 @@ def host_seconds() -> float | None:
             user, nice, system, _idle, _iowait, irq, softirq, *_ = (
                 int(field) for field in file.readline().split()[1:]
             )
-    except (OSError, ValueError):  # only Linux has this file
+    except (OSError, ValueError):  # only Linux has this file: elsewhere no share can be told
         return None
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 

@@ -297,7 +297,7 @@ class DeviceGroup(Device):
         whole_w = whole(limits)
         if whole_w is None:
             return None
-        # a difference within a driver's rounding counts too: one limit is given back to all
+        # A difference within a driver's rounding counts too: one limit is given back to all.
         if len(set(whole_w)) > 1:
             listed = ", ".join(f"{limit:g}" for limit in whole_w)
             self._reasons["limit_w"] = (
@@ -330,7 +330,7 @@ class DeviceGroup(Device):
 
         If one refuses, the others are reset, and DeviceError is raised.
         """
-        # a group must not be left with two limits: its GPUs would wait for the slowest
+        # A group must not be left with two limits: its GPUs would wait for the slowest.
         before = [part.limit_w() for part in self._parts]
         for done, part in enumerate(self._parts):
             try:

@@ -134,12 +134,12 @@ def _open_real(
         "rapl": partial(open_rapl, max_power_w),
     }
     reasons = []
-    # the GPU first: its energy is most of a training's
+    # The GPU first: its energy is most of a training's.
     for kind in sources if name == "auto" else [name]:
         try:
             return sources[kind]()
         except DeviceError as error:
-            # it may train on a GPU all the same, of which no other source tells
+            # It may train on a GPU all the same, of which no other source tells.
             why = why_silent()
             if why:
                 return NoneDevice(max_power_w, why=why)
@@ -186,7 +186,7 @@ def open_nvml(
             "CUDA_VISIBLE_DEVICES show every GPU of the host's training to each of its processes, "
             "and let each pick its own"
         )
-    # a MIG slice is never this training's alone, lock or not
+    # A MIG slice is never this training's alone, lock or not.
     named = [gpu.uuid for gpu in visible if gpu.uuid and not gpu.is_mig]
     gpu_lock = None
     if lock is not None and named:

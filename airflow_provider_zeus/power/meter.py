@@ -193,7 +193,7 @@ class Span:
             if why:
                 self.reason += f": {why}"
         elif now.energy_j < since.energy_j:
-            # the part before it is lost: a sum without it would look like a measurement
+            # The part before it is lost: a sum without it would look like a measurement.
             back_j = since.energy_j - now.energy_j
             self.energy_j = None
             self.reason = (

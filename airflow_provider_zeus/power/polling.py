@@ -125,7 +125,7 @@ class PolledEnergy:
 
     def read_j(self) -> NvmlAnswer:
         """Energy [J] from the first call until now."""
-        if os.getpid() != self._pid:  # the thread runs in the parent only
+        if os.getpid() != self._pid:  # the thread runs in the parent: a sum here would have holes
             forked = "power is polled by the process that this one was forked from"
             return NvmlAnswer(None, -1, forked)
         self._polling.start()

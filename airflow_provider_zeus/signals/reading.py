@@ -357,7 +357,7 @@ def _asked(
     headers = {"Accept": "application/json, text/csv", "User-Agent": "airflow-provider-zeus"}
     if service.key_header and key:
         headers[service.key_header] = key
-    # A service on the host itself is reached only if its administrator allows it.
+    # Services of the host itself often ask for no password: its administrator has to allow them.
     is_local = of_airflow("signal_allow_local").strip().lower() in ("true", "t", "1")
     text = text_of(answer_of(address, headers, MOST_CHARACTERS, allow_local=is_local))
     return parsed(text, service.layout, zone=zone, source=urlsplit(address).hostname or "")

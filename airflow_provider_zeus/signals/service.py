@@ -150,7 +150,8 @@ PRESETS = {
         ),
     ),
 }
-for _name in ("electricity-maps", "electricity-maps-forecast"):  # v4 answers with the same names
+# v4 answers with the same names as v3, so that one layout reads both.
+for _name in ("electricity-maps", "electricity-maps-forecast"):
     PRESETS[f"{_name}-v4"] = replace(
         PRESETS[_name], path=PRESETS[_name].path.replace("/v3/", "/v4/")
     )

@@ -146,10 +146,10 @@ class LimitControl:
             if self._guardian is None or self._guardian.alive:
                 return
             try:
-                # the dead one's record stays until the new one is ready
+                # The dead one's record stays until the new one is ready.
                 self._guardian = self._guardian.restarted()
             except DeviceError as error:
-                # logged once: the heartbeat tries again every few seconds
+                # Logged once: the heartbeat tries again every few seconds.
                 log.log(
                     level(again=self._is_guardian_missing),
                     "The guardian of the power limit died and cannot be replaced yet: %s",
@@ -218,7 +218,7 @@ class LimitControl:
                     self.device.set_limit_w(self.found_w)
                 self._ours_w = ()
             except DeviceError as error:
-                # the guardian stays: it tries again when this process ends
+                # The guardian stays: it tries again when this process ends.
                 log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
                 return
             self._release()

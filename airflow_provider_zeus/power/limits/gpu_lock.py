@@ -194,7 +194,7 @@ def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[i
     path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
     if path in _held:  # this training would find itself shared by its own byte
         return
-    with contextlib.suppress(OSError):  # there is no lock, so no process holds it
+    with contextlib.suppress(OSError):  # no lock, so nobody holds it and is to be told
         file = private_files.open_file(path, os.O_RDWR | os.O_APPEND)
         with private_files.closing(file) as descriptor:
             holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace")

@@ -62,7 +62,7 @@ def main() -> int:
     poll.register(0, select.POLLIN)
     if pidfd is not None:
         poll.register(pidfd, select.POLLIN)
-    while not is_orphan:  # a trainer that is dead says nothing
+    while not is_orphan:  # a dead trainer says nothing: the wait could last for ever
         ready = dict(poll.poll())
         # First: the trainer may have written it just before it ended.
         done = 0 in ready and os.read(0, 64) == DONE

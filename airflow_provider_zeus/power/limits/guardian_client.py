@@ -95,7 +95,7 @@ class GuardianClient:
         """End the guardian and remove its record, after the limit was given back."""
         finish_s = 5.0
         try:
-            with suppress(OSError):  # a dead guardian reads nothing
+            with suppress(OSError):  # a dead guardian reads nothing: its record is removed below
                 self._stdin.write(guardian.DONE)
                 self._ended(finish_s)
             self._kill()
@@ -149,7 +149,7 @@ class GuardianClient:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         killed_s = 1.0
         self._ended(killed_s)
-        with suppress(OSError):  # the record was never created, or its folder is gone
+        with suppress(OSError):  # never created, or its folder is gone: nothing is left to remove
             os.unlink(self._path)
 
     def _ended(self, within_s: float) -> bool:

@@ -261,9 +261,9 @@ class NvmlDevice(Device):
         if reasons.problem:  # drivers before 535 have another name for it
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         now = self._ask("nvmlDeviceGetClockInfo", sm)
-        if self._max_clock is None or self._max_clock.problem:  # it does not change
+        if self._max_clock is None or self._max_clock.problem:  # it never changes, and a call costs
             self._max_clock = self._ask("nvmlDeviceGetMaxClockInfo", sm)
-        # A driver that tells nothing of clocks is asked no further.
+        # None, not Clocks without any: this driver is then asked no more, which would cost time.
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
@@ -328,7 +328,7 @@ class NvmlDevice(Device):
         try:
             helper.set_limit_w(limit_w)
         except OSError as error:
-            if isinstance(error.__cause__, TimeoutError):  # its driver hangs: waited for once
+            if isinstance(error.__cause__, TimeoutError):  # its driver hangs: one wait is enough
                 self._silent_helper = str(error)
             raise DeviceError(f"{setting}: {error}. If it persists {_MEASURE}.") from error
 
@@ -371,13 +371,13 @@ class NvmlDevice(Device):
         if cuda is None:
             return
         try:
-            # It would void the training's CUDA graph.
+            # A wait amid the capture of a CUDA graph would void the training's graph.
             if getattr(cuda, "is_current_stream_capturing", bool)():
                 return
             cuda.synchronize()
             others = cuda.device_count() if len(self._among) > 1 else 0
             for other in range(others):
-                # Otherwise synchronising may create a context there, which takes memory.
+                # On a GPU without memory of ours a wait may create a context, which takes memory.
                 if cuda.memory_reserved(other):
                     cuda.synchronize(other)
         except Exception as error:

@@ -114,7 +114,7 @@ def torch_cuda() -> Any | None:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return cuda if cuda is not None and cuda.is_initialized() else None
-    except Exception:  # of a torch that is only half imported
+    except Exception:  # of any kind, by a torch that is only half imported
         return None
 
 
@@ -129,7 +129,7 @@ def uuid_by_torch(index: int | None = None) -> str | None:
         if index is None:
             index = cuda.current_device()
         named = cuda.get_device_properties(index).uuid
-    except Exception:  # an older torch, or CUDA after an error
+    except Exception:  # of any kind: an older torch, or CUDA after an error
         return None
     return f"GPU-{named}".replace("GPU-GPU-", "GPU-")
 
@@ -220,7 +220,7 @@ def why_not_ours(gpu: Gpu, lock: GpuLock | None, processes: int = 1) -> str:
 def computing_on(handle: Any) -> NvmlAnswer:
     """The processes that compute on a GPU, as NVML lists them."""
     running = ask("nvmlDeviceGetComputeRunningProcesses_v3", handle)
-    if running.code == FUNCTION_NOT_FOUND:  # drivers before 510
+    if running.code == FUNCTION_NOT_FOUND:  # drivers before 510 know this version alone
         running = ask("nvmlDeviceGetComputeRunningProcesses_v2", handle)
     return running
 
