@@ -29,7 +29,7 @@ class Domain(NamedTuple):
 
     path: Path
     name: str
-    range_j: float  # a counter overflows to 0 there, some times an hour
+    range_j: float  # without it an overflow would look like a counter that was reset
 
 
 class RaplDevice(Device):
@@ -52,7 +52,7 @@ class RaplDevice(Device):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         domains = _domains(folder or Path(os.environ.get("ZEUS_POWERCAP") or "/sys/class/powercap"))
-        # Memory has a counter of its own, and no package that could be counted.
+        # Memory is no processor: its counter must not raise their number.
         packages = [domain for domain in domains if domain.name.startswith("package")]
         reported_w = [_most_w(package.path) for package in packages]
         # A sum that lacks one package would be no maximum.
@@ -100,16 +100,16 @@ class RaplDevice(Device):
     def _advance(self) -> None:
         """Add the energy since the last reading. Raises DeviceError if a counter cannot be used."""
         now_s = self._clock()
-        # The longer the wait, the more a counter may have risen.
+        # A counter may rise by more in a longer wait: a fixed bound would take that for a reset.
         waited_s = now_s - self._read_s
         self._read_s = now_s
-        # no processor draws more: a larger difference means that the counter was reset
+        # No processor draws more: a larger difference means that the counter was reset.
         most_w = 1000.0
         for domain, before_j in self._counters_j.items():
             counter_j = _joules(domain.path / "energy_uj")
             self._counters_j[domain] = counter_j
             drawn_j = counter_j - before_j
-            if drawn_j < 0:  # it overflowed
+            if drawn_j < 0:  # an overflow, which comes some times an hour and loses nothing
                 drawn_j += domain.range_j
             most_j = most_w * (waited_s + 1.0)
             if most_j > domain.range_j:  # so long a wait may hide a second overflow
@@ -129,13 +129,14 @@ def _domains(folder: Path) -> list[Domain]:
         paths = [*folder.glob("intel-rapl:*"), *folder.glob("intel-rapl:*/intel-rapl:*")]
     except OSError as error:
         raise DeviceError(f"{folder} cannot be read: {error}") from error
-    own = r"intel-rapl:\d+(:\d+)?"  # AMD's too; intel-rapl-mmio shows the same packages again
+    # AMD's have these names, too; intel-rapl-mmio has the same packages, which would count twice.
+    own = r"intel-rapl:\d+(:\d+)?"
     zones = {path.name: path for path in paths if patterns.fullmatch(own, path.name)}
     domains = []
     for _, zone in sorted(zones.items()):
         with suppress(OSError, ValueError):
             name = (zone / "name").read_text(encoding="ascii").strip()
-            # not a part of a package, nor the whole platform
+            # Cores are a part of their package, and psys contains it: both would count twice.
             if name.startswith("package") or name == "dram":
                 domains.append(Domain(zone, name, _joules(zone / "max_energy_range_uj")))
     # Memory alone is a small part of a host's energy.
@@ -219,7 +220,7 @@ def host_seconds() -> float | None:
             user, nice, system, _idle, _iowait, irq, softirq, *_ = (
                 int(field) for field in file.readline().split()[1:]
             )
-    except (OSError, ValueError):  # only Linux has this file
+    except (OSError, ValueError):  # only Linux has this file: elsewhere no share can be told
         return None
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
@@ -232,9 +233,9 @@ def descendants(pid: int) -> set[int]:
 def _of_process(pid: int) -> float:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        # utime and stime, of itself and of its ended children
+        # With cutime and cstime: of its children that have ended nothing else tells any more.
         ticks = sum(int(field) for field in fields[11:15])
-    except (OSError, ValueError, IndexError):  # the process has just ended
+    except (OSError, ValueError, IndexError):  # it has just ended: its parent counts it from now on
         return 0.0
     return ticks / os.sysconf("SC_CLK_TCK") + sum(map(_of_process, _children(pid)))
 
@@ -245,7 +246,7 @@ def _children(pid: int) -> list[int]:
         children = " ".join((task / "children").read_text() for task in tasks)
         return [int(child) for child in children.split()]
     except (OSError, ValueError):
-        # not Linux, a kernel without this file, or the process has just ended
+        # Not Linux, a kernel without this file, or a process that has ended: the rest still counts.
         return []
 
 
@@ -281,7 +282,7 @@ class RaplShareDevice(Device):
     def energy_j(self) -> float | None:
         """Estimate [J] since this device was opened."""
         now_j = self._counters.energy_j()
-        # the time of a child that has just ended may be counted late
+        # A child that has just ended may be missing from it once, and energy must not sink.
         task_s = max(self._since_task_s, self._task_s())
         host_s = self._host_s()
         drawn_j = difference(now_j, self._since_j)
@@ -290,10 +291,10 @@ class RaplShareDevice(Device):
             unread = "the processor time of the host cannot be read"
             self.missing["energy_j"] = self._counters.missing.get("energy_j", unread)
             return None
-        if worked_s > 0:  # the kernel counts in hundredths of a second
+        if worked_s > 0:  # the kernel counts in 0.01 s: within that there is nothing to share by
             share = min((task_s - self._since_task_s) / worked_s, 1.0)
             self._energy_j += share * drawn_j
-            # together, so that no energy is shared out by the time of another stretch
+            # Together, so that no energy is shared out by the time of another stretch.
             self._since_j = now_j
             self._since_task_s = task_s
             self._since_host_s = host_s
@@ -323,6 +324,7 @@ class EstimateDevice(Device):
                 "[zeus] cpu_watts", cpu_watts, "not above 0", "give the watts of one busy core"
             )
         cores = os.cpu_count() or 1
+        # A batch system or a container may give it a part of the cores: all would be no maximum.
         if hasattr(os, "sched_getaffinity"):
             cores = len(os.sched_getaffinity(0))
         info = DeviceInfo(

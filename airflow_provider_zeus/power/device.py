@@ -32,7 +32,7 @@ def default_state_dir() -> str:
     if chosen:
         return chosen
     folder = os.path.join(os.path.expanduser("~"), ".local", "state", "zeus")
-    # The folder is made later, in the nearest parent that exists.
+    # The folder may not exist yet: the nearest parent that does decides whether it can be made.
     existing = folder
     while not os.path.exists(existing) and os.path.dirname(existing):
         existing = os.path.dirname(existing)
@@ -70,7 +70,7 @@ class LimitRange:
                 )
 
 
-# NVML's own bits, which pass through unchanged.
+# NVML's own bits, so that a reason that is not named here still counts as holding the clock back.
 IDLE = 0x1
 POWER_CAP = 0x4
 
@@ -83,7 +83,7 @@ class Clocks(NamedTuple):
     sm_mhz: float | None = None
     max_mhz: float | None = None
     reasons: int | None = None  # several may hold the clock back at once, so they are bits
-    # A count since an arbitrary start, so that a difference of two readings tells.
+    # Since an arbitrary start: only the difference of two readings says how long it was capped.
     capped_s: float | None = None
 
     @property
@@ -234,13 +234,13 @@ class DeviceGroup(Device):
         """Name of a reading -> why it is None, from the first GPU that lacks it."""
         missing: dict[str, str] = {}
         for part in reversed(self._parts):
-            # From the last GPU to the first: the first one's reason stays.
+            # Of two reasons |= keeps the later one: reversed, that is the first GPU's.
             missing |= part.missing
         return missing | self._reasons
 
-    # ------------------------------------------------------------------ readings
     def now_s(self) -> float:
         """Clock of this host [s]; of simulated GPUs the longest time since the group exists."""
+        # Each simulated GPU goes on from its earlier trainings: only differences can be compared.
         if self._virtual:
             return max(
                 part.now_s() - start_s
@@ -297,7 +297,7 @@ class DeviceGroup(Device):
         whole_w = whole(limits)
         if whole_w is None:
             return None
-        # a difference within a driver's rounding counts too: one limit is given back to all
+        # A difference within a driver's rounding counts too: one limit is given back to all.
         if len(set(whole_w)) > 1:
             listed = ", ".join(f"{limit:g}" for limit in whole_w)
             self._reasons["limit_w"] = (
@@ -330,7 +330,7 @@ class DeviceGroup(Device):
 
         If one refuses, the others are reset, and DeviceError is raised.
         """
-        # a group must not be left with two limits: its GPUs would wait for the slowest
+        # A group must not be left with two limits: its GPUs would wait for the slowest.
         before = [part.limit_w() for part in self._parts]
         for done, part in enumerate(self._parts):
             try:
@@ -344,12 +344,12 @@ class DeviceGroup(Device):
 
     def restore_record(self) -> list[dict[str, Any]] | None:
         """The records of all GPUs: each gets its own limit back."""
+        # A GPU without a record would never get its limit back: then none may be changed.
         records = whole([part.restore_record() for part in self._parts])
         if records is None:
             return None
         return list(chain.from_iterable(records))
 
-    # ------------------------------------------------------------------ around a training
     def on_step(self, samples: int) -> None:
         """Advance each simulated GPU by its share of these samples."""
         if self._virtual:
@@ -387,5 +387,5 @@ def cpu_model() -> str:
                 line.partition(":")[2].strip() for line in file if line.startswith("model name")
             )
             return next(filter(None, names), platform.machine())
-    except OSError:  # not Linux
+    except OSError:  # only Linux has this file; elsewhere platform knows the model
         return platform.processor() or platform.machine()

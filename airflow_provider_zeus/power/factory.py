@@ -18,7 +18,7 @@ from airflow_provider_zeus.power.simulated.gpu import PREFIX, open_simulated, ta
 class HostSettings:
     """Settings of the section ``[zeus]`` of a host: how to measure and to set limits there."""
 
-    # No counter can be read on many hosts: the time of a busy core [W] tells some of it.
+    # Many hosts let no counter be read: without this estimate they would have no energy at all.
     cpu_watts: float | None = None
     power_read_only: bool = False  # the administrator may forbid it on a shared host
     # A worker without privileges needs a helper; empty: the training sets limits itself.
@@ -134,12 +134,12 @@ def _open_real(
         "rapl": partial(open_rapl, max_power_w),
     }
     reasons = []
-    # the GPU first: its energy is most of a training's
+    # The GPU first: its energy is most of a training's.
     for kind in sources if name == "auto" else [name]:
         try:
             return sources[kind]()
         except DeviceError as error:
-            # it may train on a GPU all the same, of which no other source tells
+            # It may train on a GPU all the same, of which no other source tells.
             why = why_silent()
             if why:
                 return NoneDevice(max_power_w, why=why)
@@ -186,7 +186,7 @@ def open_nvml(
             "CUDA_VISIBLE_DEVICES show every GPU of the host's training to each of its processes, "
             "and let each pick its own"
         )
-    # a MIG slice is never this training's alone, lock or not
+    # A MIG slice is never this training's alone, lock or not.
     named = [gpu.uuid for gpu in visible if gpu.uuid and not gpu.is_mig]
     gpu_lock = None
     if lock is not None and named:

@@ -15,10 +15,10 @@ class Reading(NamedTuple):
 
     energy_j: float | None  # None, never 0: a counter that cannot be read measured nothing
     time_s: float
-    why: str | None = None  # a figure that is missing says why
+    why: str | None = None  # else a missing figure could not be explained to its reader
     # One counter that went back must not hide in a sum.
     each_j: tuple[float, ...] | None = None
-    left_out: bool = False  # the clock alone was read: energy is known again with the next reading
+    left_out: bool = False  # the clock alone was read: no hole, as the next reading has the energy
 
 
 def read(device: Device) -> Reading:
@@ -37,10 +37,10 @@ def edge(device: Device) -> Reading:
     return read(device)
 
 
-MOST_SHARE = 0.02  # the promise: readings slow no training by more
-# a training is taken to last so long at least, else a short one has no time for any reading
+MOST_SHARE = 0.02  # docs/power.md promises that readings slow no training by more
+# A training is taken to last so long at least, else a short one has no time for any reading.
 LEAST_TRAINED_S = 0.5
-SPARE = 0.5  # part of that time that readings each second leave to those at the end of something
+SPARE = 0.5  # readings each second must leave time for those that end a window or an attempt
 
 
 class PacedReader:
@@ -55,7 +55,7 @@ class PacedReader:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._newest: Reading | None = None
-        self.saves_up = False  # a limit that saves energy is worth more than a reading
+        self.saves_up = False  # readings leave time for a limit to be set, which is worth more
         self.begin()
 
     def begin(self) -> None:
@@ -83,7 +83,7 @@ class PacedReader:
         newest = self._newest
         now_s = self._device.now_s()
         takes_s = self._device.takes_s("energy_j")
-        # it is as near to now as a new one would be
+        # A new one would take longer than this one is old, so it would be no nearer to now.
         if newest is not None and now_s - newest.time_s < takes_s:
             return newest._replace(time_s=now_s)
         if self.saves_up:
@@ -178,7 +178,7 @@ class Span:
         if self.energy_j is None:
             return
         self.behind = now.left_out
-        if now.left_out:  # its energy comes with the next reading
+        if now.left_out:  # its energy comes with the next reading, so the part stays open
             self.since = since._replace(time_s=now.time_s)
             return
         if since.left_out:
@@ -193,7 +193,7 @@ class Span:
             if why:
                 self.reason += f": {why}"
         elif now.energy_j < since.energy_j:
-            # the part before it is lost: a sum without it would look like a measurement
+            # The part before it is lost: a sum without it would look like a measurement.
             back_j = since.energy_j - now.energy_j
             self.energy_j = None
             self.reason = (
@@ -310,7 +310,7 @@ class DeviceMeter:
         total = self.total
         missing = self.device.missing.get("energy_j", "")
         has_source = self.device.info.energy_source is not None
-        # A clock that stands still hides every other reason.
+        # Without any time the counter says nothing, even if it can be read.
         if not total.time_s:
             still = "the clock of this device stands still: that of a simulated one goes with the "
             return missing or total.reason or f"{still}training's steps"

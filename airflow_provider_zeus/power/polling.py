@@ -19,7 +19,7 @@ from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 log = guarded_log(__name__)
 
 
-STALLED_S = 3.0  # over a longer gap between two readings the energy is not known
+STALLED_S = 3.0  # in a longer gap the power may have changed: a trapezoid would be a guess
 
 
 class Polling:
@@ -94,7 +94,7 @@ def moves(read: Callable[[], float | None], *, within_s: float = 1.0) -> bool:
         if is_over:
             return False
         time.sleep(0.02)
-        # the last look comes after the time: the host itself may have stood still
+        # The last look comes after the time: the host itself may have stood still.
         is_over = time.monotonic() > until_s
     return True
 
@@ -125,7 +125,7 @@ class PolledEnergy:
 
     def read_j(self) -> NvmlAnswer:
         """Energy [J] from the first call until now."""
-        if os.getpid() != self._pid:  # the thread runs in the parent only
+        if os.getpid() != self._pid:  # the thread runs in the parent: a sum here would have holes
             forked = "power is polled by the process that this one was forked from"
             return NvmlAnswer(None, -1, forked)
         self._polling.start()

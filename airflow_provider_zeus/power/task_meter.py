@@ -34,7 +34,7 @@ from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from airflow_provider_zeus.power.nvml.library import why_silent
 from airflow_provider_zeus.power.nvml.visible import find_gpus, uuids_by_torch
 
-# Share of one hardware thread below which a task's processes were nearly idle
+# Who uses less of one hardware thread mostly waits for work elsewhere, which is not measured here.
 IDLE_SHARE = 0.05
 
 
@@ -47,7 +47,7 @@ class GpuMeter(DeviceMeter):
         super().__init__(gpu)
         self.used = False
         self.unknown = False  # a container hides whose processes these are
-        self.shared = ""  # a shared GPU's energy is not this task's alone
+        self.shared = ""  # stays once it is set: the sum has another task's energy in it
         self.busy: list[float] = []
 
     def see_processes(
@@ -66,7 +66,7 @@ class GpuMeter(DeviceMeter):
         gpu = self.device
         listed = gpu.computing() or []
         mine = self._count_ours(listed, ours, by_torch)
-        # asked twice: a process that has just ended is hidden too, but listed no more
+        # Asked twice: a process that has just ended is hidden too, but listed no more.
         if not mine and any(map(_is_hidden, listed)):
             self.unknown = self.unknown or any(map(_is_hidden, gpu.computing() or []))
         # One other process makes the counter no measurement of this task.
@@ -81,7 +81,7 @@ class GpuMeter(DeviceMeter):
         if not self.used:
             return
         gpu.limit_w()
-        # Asked at each look: the mean of a task is made of them.
+        # At each look: one share alone would tell of a single moment of the task.
         share = gpu.busy()
         if share is not None:
             self.busy.append(share)
@@ -93,7 +93,7 @@ class GpuMeter(DeviceMeter):
         mine = len(ours.intersection(listed))
         if mine or self.device.uuid is None:
             return mine
-        # a container hides whose process is there; torch tells that of this one
+        # A container hides whose process is there; torch tells that of this one.
         return int(self.device.uuid in by_torch())
 
     @property
@@ -165,7 +165,7 @@ class TaskMeter:
                 gpus = _every_gpu()
             except DeviceError as error:
                 reasons.append(str(error))
-            # it may compute on a GPU all the same: its processors' energy is not all of it
+            # It may compute on a GPU all the same: its processors' energy is not all of it.
             why = why_silent()
             if why:
                 return cls((), NoneDevice(why=why), lambda _: None)
@@ -188,14 +188,14 @@ class TaskMeter:
     def look(self) -> None:
         """See which GPUs the task uses now; read all counters."""
         with self._lock:
-            # once for all GPUs: a walk through /proc, and calls of CUDA
+            # Once for all GPUs, since a walk through /proc and calls of CUDA take time.
             ours = descendants(os.getpid()) if self._gpus else set()
             by_torch = cache(uuids_by_torch)
             for gpu in self._gpus:
                 gpu.see_processes(ours, by_torch, self._first_use)
             for meter in (self._host, *self._gpus):
                 meter.look()
-            # a child that ends during the reading is missing from it once
+            # A child that ends during the reading is missing from it once: the higher sum counts.
             self._worked_s = max(self._worked_s, self._busy_s() - self._busy_before_s)
 
     def point(self) -> PowerPoint:
@@ -240,7 +240,7 @@ class TaskMeter:
                 figures = replace(figures, energy_source=None)
             if why_no_energy:
                 figures = replace(figures, energy_j=None, gpu_energy_j=None)
-            # of the processors beside the GPUs that count
+            # Kept apart from the GPUs': figures of two sources are never added.
             host_j = host.total.energy_j
             if gpus and host_j and not host.why_not:
                 source = host.device.info.energy_source
@@ -333,6 +333,6 @@ def _every_gpu() -> list[NvmlDevice]:
     from multiprocessing.pool import ThreadPool  # here: tasks on hosts without a GPU do not need it
 
     gpus = find_gpus(10**6)
-    # each waits until its counter moves; daemons, so that none holds the exit
+    # Each waits until its counter moves; daemons, so that none holds the exit.
     with ThreadPool(len(gpus)) as pool:
         return pool.map(lambda gpu: NvmlDevice(gpu=gpu, read_only=True), gpus)

@@ -76,7 +76,6 @@ def plan_start(
         that prices at or below 0 are no special case.
     """
     longest_s = 7 * DAY_S  # a forecast repeats after a week, so a later start tells nothing new
-    # A forecast repeats the last week: beyond one it would only repeat itself.
     latest_s = min(latest_s, now_s + longest_s)
     duration_s = min(max(duration_s, 1.0), longest_s)
     # The wait is over, whatever a forecast says: the run must not wait for ever.

@@ -56,7 +56,7 @@ class HourPrices:
     own: Sequence[str] = ()
     live: bool = True
     reader: Callable[[str, float, float], Series | str | None]
-    # the clock of a simulated device starts anew with each attempt
+    # The clock of a simulated device starts anew with each attempt, so their times are added up.
     _earlier_s: float = field(default=0.0, init=False)
 
     @classmethod
@@ -133,7 +133,7 @@ class HourPrices:
             elif isinstance(series, Series):
                 signals.setdefault(series.unit.goal, series)
             else:
-                # Pages show it, and it names a Connection.
+                # Pages show it to people who may not know the names of Connections: it is masked.
                 problems.append(series.replace(repr(name), "..."))
         if problems:
             signals.setdefault(PRICE, problems[0])

@@ -28,7 +28,7 @@ from airflow_provider_zeus.patterns import MOST_CELL
 from airflow_provider_zeus.signals.series import CARBON, MOST_STEPS, Series, Step, Unit, is_number
 
 MOST_CHARACTERS = 8_000_000
-# in errors, for what was read: who names an address may not be one who may read there
+# In errors, for what was read: who names an address may not be one who may read there.
 UNSAID = "..."
 
 
@@ -42,7 +42,7 @@ class Layout:
 
     times: str
     unit: str
-    # what happened; a published price counts as such, since it does not change any more
+    # A published price counts as what happened, since it does not change any more.
     values: str = ""
     # They count where ``values`` has none, marked as estimated: they may not come true.
     forecasts: str = ""
@@ -68,6 +68,7 @@ def text_of(data: bytes) -> str:
     # Some services compress whether asked or not, and so are files.
     if data.startswith(b"\x1f\x8b"):
         try:
+            # Bounded, since a little gzip may hold gigabytes; UTF-32 has four bytes a character.
             data = zlib.decompressobj(wbits=31).decompress(data, 4 * MOST_CHARACTERS)
         except zlib.error:
             raise JobSpecError.of(
@@ -86,7 +87,7 @@ class _Columns(NamedTuple):
     forecasts: Sequence[Any]
     ends: Sequence[Any]
     flags: Sequence[Any]
-    step_s: float | None = None  # the answer knows it better than the layout
+    step_s: float | None = None  # an answer may have shorter steps than the layout knows of
 
     @property
     def are_alike(self) -> bool:
@@ -129,10 +130,10 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
         problem = "none of its entries is a time"
         raise JobSpecError.of("times", layout.times, problem, "correct the path or the column")
     length_s = _step_length_s(layout, columns.step_s, begins_s)
-    # A column that the answer lacks is one without values.
+    # A column that the answer lacks is empty, and zip() would give no row at all.
     rows = zip_longest(columns.times, starts_s, ends_s, values, forecasts, columns.flags)
     steps = _steps(layout, unit, list(rows), length_s)
-    # Longer ones are gaps. The day on which the clocks go back has 25 h.
+    # A longer one reaches over a gap: the day on which the clocks go back has 25 h, none more.
     steps = [step for step in steps if 0 < step.end_s - step.start_s <= 90_000.0]
     series = Series.of(unit, steps, source=source, zone=zone)
     if {*values, *forecasts} <= {None}:
@@ -141,7 +142,7 @@ def parsed(text: str, layout: Layout, *, zone: str = "", source: str = "") -> Se
         problem = "no step has a length, or none of 25 h at most"
         remedy = 'name "ends", or the seconds as "step_s"'
         raise JobSpecError.of("step_s", layout.step_s, problem, remedy)
-    # Several values for each time would leave half of the steps or fewer.
+    # Of several values for a time only one is kept, which would leave half of them or fewer.
     if len(set(steps)) >= 2 * len(series.steps):
         problem = "several values for each time, as of several zones in one answer"
         raise JobSpecError.of("times", layout.times, problem, "ask for one of them")
@@ -187,7 +188,7 @@ def _refuse_other_text(text: str) -> None:
     begin = text.lstrip()[:1]
     if begin not in ("", "<"):
         return
-    # A page of a login or of an error is mostly told by its first character.
+    # A page of a login or of an error begins with "<": a parser would only say that it is no JSON.
     kind = "a page (HTML or XML)" if begin else "empty"
     raise JobSpecError.of(
         "series", UNSAID, f"no JSON or CSV but {kind}", "correct the URL or the file"
@@ -210,7 +211,7 @@ def _step_length_s(layout: Layout, said_s: float | None, begins_s: Sequence[floa
     if len(begins_s) > 1:
         usual_s = median([later - earlier for earlier, later in pairwise(begins_s)])
         lengths_s.append(usual_s)
-        # they are years, days since 1900 or hours of the day, which would be read as seconds
+        # They are years, days since 1900 or hours of the day, which would be read as seconds.
         are_no_times = usual_s < 60.0 and begins_s[-1] < 1e8
         if are_no_times and len(begins_s) > 2:
             problem = "less than a minute apart, before 1973"
@@ -245,7 +246,7 @@ def _of_json(text: str, layout: Layout, zone: str) -> _Columns:
         raise JobSpecError.of(
             "unit", layout.unit, "the answer is in another one", "name that of the answer"
         )
-    # Of values and forecasts one is enough.
+    # A service of forecasts has no values, and one of the past no forecasts: one is enough.
     forecasts = _column(answer, layout.forecasts, needed=not layout.values)
     values = _column(answer, layout.values, needed=not forecasts)
     return _Columns(
@@ -283,7 +284,7 @@ def _of_csv(text: str, layout: Layout) -> _Columns:
                 'name a column of its first line, or a path as "$.data[*].from" where it is JSON'
             )
             raise JobSpecError.of("column", name, "not in the file", remedy)
-    # "0,30" without quotes is two cells, and its value would be 0
+    # "0,30" without quotes is two cells, and its value would be 0.
     if any("".join(row[len(header) :]).strip() for row in rows):
         problem = "a line has more cells than the first one"
         raise JobSpecError.of(
@@ -333,7 +334,7 @@ def _column(answer: object, path: str, *, needed: bool = True) -> list[Any]:
         items = list(chain.from_iterable(gap if child is None else child for child in children))
         if len(items) > MOST_STEPS:
             raise _too_long(f"over {MOST_STEPS} steps")
-    # A path that ends at a list means its items.
+    # Services also answer with a whole column as one list: its path means the items.
     if len(items) == 1 and isinstance(items[0], list):
         return list(items[0])
     return items
@@ -436,7 +437,7 @@ def _moment(value: object) -> datetime | None:
     if not isinstance(value, str | int):
         return None
     text = str(value).strip()
-    # 20260105 or 202601050000 would be a day of 1970 as a number of seconds
+    # 20260105 or 202601050000 would be another year as a number of seconds or milliseconds.
     if patterns.fullmatch(r"(19|20)\d{6}(\d{4}|\d{6})?", text):
         text = f"{text[:8]}T{text[8:] or '00'}"
     elif _number(value) is not None:
@@ -462,7 +463,7 @@ def _length_s(said: object) -> float | None:
     """The length of a step as an answer says it: seconds, ``"hourly"``, ``"15_minutes"``; None:
     not known.
     """
-    # One service says it in words.
+    # One service says it in words, which are no number of seconds.
     if isinstance(said, str):
         minutes = patterns.fullmatch(r"(\d+)_minutes?", said)
         if minutes is not None:

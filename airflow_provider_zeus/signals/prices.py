@@ -74,6 +74,7 @@ class Prices:
         if not self.priced:
             return None
         per_j, per_s = self.per_j_and_s(1)
+        # With a price set, an unknown figure makes all unknown: a part would look like the whole.
         parts = []
         if self.price_per_kwh is not None:
             if energy_j is None:
@@ -101,7 +102,7 @@ class Prices:
         drawn = [o for o in observations if o.energy_j]
         prices = self
         carbon = self._mean(drawn, "g_co2e")
-        # Without hours of its own the factor of the configuration stays.
+        # None: no hour is known, and a factor that is set is better than none.
         if carbon is not None:
             prices = replace(prices, g_co2e_per_kwh=carbon.value, g_co2e_from=carbon.source)
         priced = [o for o in drawn if o.price_per_kwh is not None]
@@ -112,7 +113,7 @@ class Prices:
         own_prices = [self.price_per_gpu_hour]
         if unpriced:
             own_prices.append(self.price_per_kwh)
-        # Money of the configuration's own currency is a part of the sum.
+        # What is priced by the configuration is in its currency, which others cannot be added to.
         if self.currency and own_prices.count(None) < len(own_prices):
             currencies.add(self.currency)
         if len(currencies) > 1:
@@ -184,7 +185,7 @@ class Prices:
         """The factors of :meth:`at_the_time` had no run waited for a cheaper start."""
         prices = self.at_the_time(observations)
         kwh = sum_of_known(o.energy_j for o in observations) / J_PER_KWH * self.overhead
-        # Nothing was drawn, so no start can have saved anything.
+        # Nothing was drawn, so no start can have saved anything, and no share of it exists.
         if not kwh:
             return prices
         money, grams = self.start_saved(observations)
@@ -238,7 +239,7 @@ def _number_of(text: str, least: float) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    # NaN fails both comparisons.
+    # NaN fails both comparisons, so it never becomes a price.
     return value if least <= value < math.inf else None
 
 

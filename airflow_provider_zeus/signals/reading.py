@@ -92,7 +92,7 @@ class ReadOnlyKeeper:
         except StoreError as error:
             raise OSError(str(error)) from None
         if text is None:
-            raise FileNotFoundError(name)
+            raise FileNotFoundError(name)  # one of FAULTS, so readers get the usual SignalError
         return text, False
 
     def keep_signal(self, name: str, series: str | None) -> None:
@@ -201,7 +201,7 @@ def signal_series(
             now_s = time.time()
             start_s = min(start_s, now_s - BACK_S)
             end_s = max(end_s, now_s + AHEAD_S)
-        # The name changes with all that the values depend on, but for the key.
+        # A changed Connection must not get the values kept for the old one; a new key changes none.
         content = json.dumps([extra, host], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:16]
         return kept_series(
@@ -212,7 +212,7 @@ def signal_series(
             signal, f"Connection {conn_id!r}: {error.without_value.rstrip('.')}"
         ) from None
     except FAULTS as error:
-        # an address may hold a key, and an error the address: neither is repeated
+        # An address may hold a key, and an error the address: neither is repeated.
         raise SignalError.of(
             signal, f"Connection {conn_id!r} gave no answer ({problem_of(error)})"
         ) from None
@@ -236,7 +236,7 @@ def kept_series(
     """
     if keeper is None:
         return ask()
-    # the caller that asks needs a moment, and a second request would cost as much
+    # The caller that asks needs a moment, and a second request would cost as much.
     until_s = clock() + 6.0
     try:
         text, is_mine = keeper.signal(name)
@@ -305,7 +305,7 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
         return Tariff.parse(extra["tariff"]).series(start_s, end_s)
     if "preset" in extra:
         names = extra["preset"]
-        # One name is the usual case; a list is for a service that lacks some hours.
+        # A list, since one service may lack hours that another has; one name is the usual case.
         if not isinstance(names, list) or not names:
             names = [names]
         services = [preset(name) for name in names]
@@ -317,7 +317,7 @@ def _series(extra: Mapping[str, Any], host: str, key: str, start_s: float, end_s
     layout = _layout(extra)
     if "file" in extra:
         name = str(extra["file"])
-        # pages show it to readers who may not know the folders of a host
+        # Pages show it to readers who may not know the folders of a host.
         return parsed(_file(name), layout, zone=zone, source=os.path.basename(name))
     key_header = str(extra.get("key_header", ""))
     service = Preset(host="", path=str(extra.get("url", "")), layout=layout, key_header=key_header)
@@ -357,7 +357,7 @@ def _asked(
     headers = {"Accept": "application/json, text/csv", "User-Agent": "airflow-provider-zeus"}
     if service.key_header and key:
         headers[service.key_header] = key
-    # A service on the host itself is reached only if its administrator allows it.
+    # Services of the host itself often ask for no password: its administrator has to allow them.
     is_local = of_airflow("signal_allow_local").strip().lower() in ("true", "t", "1")
     text = text_of(answer_of(address, headers, MOST_CHARACTERS, allow_local=is_local))
     return parsed(text, service.layout, zone=zone, source=urlsplit(address).hostname or "")

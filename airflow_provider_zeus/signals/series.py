@@ -105,7 +105,7 @@ class Series:
                 raise JobSpecError.of(
                     "series", f"over {MOST_STEPS} steps", "too long", "ask for a shorter span"
                 )
-        # Services publish corrections out of order.
+        # Services publish corrections out of order, and the cut below needs each next one.
         ordered = sorted(by_start.values())
         for i, (step, next_step) in enumerate(pairwise(ordered)):
             if step.end_s > next_step.start_s:
@@ -156,7 +156,7 @@ class Series:
             raise JobSpecError.of(
                 "unit", newer.unit.name, f"the series is in {self.unit.name}", "keep them apart"
             )
-        # A newer value corrects the older one; in its gaps the older one still counts.
+        # A newer answer corrects the older one but may cover less: outside it the older one counts.
         outside = [piece for step in self.steps for piece in newer.gaps(step)]
         return replace(newer, steps=tuple(sorted([*outside, *newer.steps])))
 

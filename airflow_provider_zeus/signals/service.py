@@ -33,18 +33,19 @@ from airflow_provider_zeus.signals.parse import Layout
 ANSWER_S = 5.0  # a service that hangs must not hold up a task
 WHOLE_S = 12.0  # a slow drip of bytes never runs into the other limit
 # Services that tell any process of a host its secrets, beside the link-local ones such as
-# 169.254.169.254: a Connection must not read there.
+# 169.254.169.254: a Connection must not read there. They are Amazon's, Amazon's for pods of EKS,
+# Google's, Azure's, Alibaba's, Oracle's and Scaleway's.
 METADATA = frozenset(
     map(
         ip_address,
         (
-            "fd00:ec2::254",  # Amazon's
-            "fd00:ec2::23",  # Amazon's for pods of its clusters
-            "fd20:ce::254",  # Google's
-            "168.63.129.16",  # Azure's
-            "100.100.100.200",  # Alibaba's
-            "192.0.0.192",  # Oracle's
-            "fd00:42::42",  # Scaleway's
+            "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "168.63.129.16",  # looks public: no rule for private addresses finds it
+            "100.100.100.200",  # alone of its range (RFC 6598), which other networks use, too
+            "192.0.0.192",
+            "fd00:42::42",
         ),
     )
 )
@@ -61,7 +62,7 @@ class Preset:
     path: str
     layout: Layout
     key_header: str = ""
-    # services disagree about times; "ms": milliseconds since the epoch
+    # Services disagree about times; "ms": milliseconds since the epoch.
     time_format: str = "%Y-%m-%dT%H:%MZ"
 
     def url(self, zone: str, start_s: float, end_s: float, host: str = "") -> str:
@@ -72,7 +73,8 @@ class Preset:
         path = self.path
         values = {"zone": zone, "start": self._time(start_s), "end": self._time(end_s)}
         for name, value in values.items():
-            # other braces are the address's own: format() would refuse them
+            # Other braces are the address's own: format() would refuse them.
+            # Quoted in full, since a zone must not lead to another path or add to the query.
             path = path.replace("{" + name + "}", quote(value, safe=""))
         return (host or self.host).rstrip("/") + path
 
@@ -139,7 +141,7 @@ PRESETS = {
     ),
     "carbon-aware-sdk": Preset(
         host="http://127.0.0.1:5073",
-        # of all that is forecast: it refuses times outside of it
+        # Of all that is forecast: it refuses times outside of it.
         path="/emissions/forecasts/current?location={zone}",
         layout=Layout(
             times="$[*].forecastData[*].timestamp",
@@ -148,7 +150,8 @@ PRESETS = {
         ),
     ),
 }
-for _name in ("electricity-maps", "electricity-maps-forecast"):  # v4 answers with the same names
+# v4 answers with the same names as v3, so that one layout reads both.
+for _name in ("electricity-maps", "electricity-maps-forecast"):
     PRESETS[f"{_name}-v4"] = replace(
         PRESETS[_name], path=PRESETS[_name].path.replace("/v3/", "/v4/")
     )
@@ -183,15 +186,16 @@ def answer_of(
     connection.addresses = judged(place.host, place.port, place.shown, allow_local=allow_local)
     # A timeout of the socket bounds each wait, not all of them: a slow body would last for ever.
     late = threading.Timer(WHOLE_S, lambda: peer.shutdown(socket.SHUT_RDWR))
-    late.daemon = True
+    late.daemon = True  # a timer must not hold up the end of a task
     try:
         connection.connect()
         peer = connection.sock  # kept here: the connection forgets it once the answer has begun
         begun_s = time.monotonic()
-        # The timeout of a socket counts from byte to byte: a slow drip would never end.
+        # Not before: it shuts the socket that connect() makes.
         late.start()
         connection.request("GET", place.target, headers={**headers, "Connection": "close"})
         with connection.getresponse() as answer:
+            # A redirect, too: it would take the key to an address that was not judged.
             if not 200 <= answer.status < 300:
                 raise HTTPError(place.shown, answer.status, answer.reason, answer.headers, None)
             body = _body(answer, most_bytes)
@@ -331,6 +335,7 @@ def is_of_this_host(address: IPv4Address | IPv6Address) -> bool:
     """
     if address.is_loopback or address.is_unspecified:
         return True
+    # Python has no list of a host's addresses, but only those can be bound to.
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -353,9 +358,10 @@ def meant(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]
     isatap = (b"\0\0\x5e\xfe", b"\2\0\x5e\xfe")
     if packed[:12] in (bytes(12), mapped, translated, nat64 + bytes(8)) or packed[8:12] in isatap:
         within.append(packed[12:])
-    if packed[:2] == b"\x20\x02":  # 6to4 wraps an IPv4 address
+    if packed[:2] == b"\x20\x02":  # 6to4 (RFC 3056), which any router may unwrap
         within.append(packed[2:6])
-    if packed[:4] == b"\x20\x01\0\0":  # Teredo wraps two: its server, and its client, inverted
+    # Teredo (RFC 4380) wraps two, either of which may get it: its server, and its client, inverted.
+    if packed[:4] == b"\x20\x01\0\0":
         within += [packed[4:8], bytes(byte ^ 0xFF for byte in packed[12:])]
     # A NAT64 of one's own puts it behind prefixes of 48, 56, 64 or 96 bits (RFC 6052).
     if packed[:6] == nat64 + b"\0\1":
@@ -372,6 +378,7 @@ class _Connection(HTTPConnection):
     def connect(self) -> None:
         """Connect to the first address that answers. Raises OSError."""
         refused: OSError = OSError("no address")
+        # A host may have IPv6 addresses to which this network has no way: the next one may do.
         for address in self.addresses:
             try:
                 self.sock = socket.create_connection((address, self.port), self.timeout)

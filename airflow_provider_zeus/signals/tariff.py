@@ -174,7 +174,8 @@ def _part(field: str, text: str) -> frozenset[int]:
     start = _entry(field, start_text)
     length = 1
     if dash:
-        is_exclusive = field == "hours"  # "6-6" is the whole day
+        # "17-21" ends at 21 o'clock, though "mon-fri" has the friday; "6-6" is the whole day.
+        is_exclusive = field == "hours"
         length = (_entry(field, end_text) - start - is_exclusive) % count + 1
     return frozenset((start - first + i) % count + first for i in range(length))
 

@@ -54,7 +54,7 @@ class LimitControl:
 
     def __enter__(self) -> Self:
         self._pid = os.getpid()
-        # first: else a limit that a dead training left would count as the one found
+        # First: else a limit that a dead training left would count as the one found.
         restore_orphans(self._state_dir, BoundedNvml)
         present_w = self.device.limit_w()
         if present_w is not None and self._found_earlier_w is not None:
@@ -72,14 +72,14 @@ class LimitControl:
                     )
                 present_w = self.device.limit_w()
         self.found_w = present_w
-        # limits that were set here, one of which is in force unless it is found_w
+        # A limit in force that is none of these, nor found_w, is another process's and stays.
         self._ours_w: tuple[float, ...] = ()
         self.can_set = present_w is not None and self.device.limit_range() is not None
         self.why_not_set = self.device.missing.get("helper", "")
         return self
 
     def __exit__(self, *_: object) -> None:
-        # a forked child that leaves the block must not change its parent's limit
+        # A forked child that leaves the block must not change its parent's limit.
         if os.getpid() == self._pid:
             self.can_set = False
             self._give_back()
@@ -101,7 +101,7 @@ class LimitControl:
         if limits_w is not None:
             limits.check(limits_w, self.device.info.model)
             wanted = limits_w
-        # what a driver takes for the limit found is it
+        # A driver that rounds takes both for one limit, which would be profiled twice.
         exact = {found_w if same_w(limit_w, found_w) else limit_w for limit_w in wanted}
         allowed = [limit_w for limit_w in exact if limit_w <= found_w]
         return tuple(sorted(allowed, reverse=True)) or (found_w,)
@@ -146,10 +146,10 @@ class LimitControl:
             if self._guardian is None or self._guardian.alive:
                 return
             try:
-                # the dead one's record stays until the new one is ready
+                # The dead one's record stays until the new one is ready.
                 self._guardian = self._guardian.restarted()
             except DeviceError as error:
-                # logged once: the heartbeat tries again every few seconds
+                # Logged once: the heartbeat tries again every few seconds.
                 log.log(
                     level(again=self._is_guardian_missing),
                     "The guardian of the power limit died and cannot be replaced yet: %s",
@@ -163,7 +163,7 @@ class LimitControl:
     def _change(self, present_w: float, limit_w: float, found_w: float) -> None:
         """Set a limit [W] under a living guardian; on an error give the limit found back."""
         with self._guardian_lock:
-            if not self.can_set:  # another thread has given the limit back meanwhile
+            if not self.can_set:  # given back by another thread: a change would outlast the block
                 return
             try:
                 restore = self.device.restore_record()
@@ -175,14 +175,14 @@ class LimitControl:
                     self._guardian = GuardianClient(self._state_dir, restore, found_w)
                 elif not self._guardian.alive:
                     self._guardian = self._guardian.restarted()
-                # before the change: the limit in force is known as ours if this process dies here
+                # Before the change: the limit in force is known as ours if this process dies here.
                 self._guardian.note(present_w, limit_w)
-                # a signal handler may raise on either side of the next line
+                # Both, since a signal handler may raise before the change or after it.
                 self._ours_w = (present_w, limit_w)
                 self.device.set_limit_w(limit_w)
                 self._ours_w = (limit_w,)
                 in_force_w = self.device.limit_w()
-                # a rounded limit must count as ours, else it would never be given back
+                # A rounded limit must count as ours, else it would never be given back.
                 if in_force_w is not None and is_rounded(in_force_w, limit_w):
                     self._guardian.note(limit_w, in_force_w)
                     self._ours_w = (limit_w, in_force_w)
@@ -203,8 +203,8 @@ class LimitControl:
 
     def _give_back(self) -> None:
         """Restore the limit found and end the guardian; does nothing if no limit was changed."""
-        with self._guardian_lock:  # a change that another thread has begun ends first
-            # Nothing was changed, so nothing is to be given back.
+        with self._guardian_lock:  # a change that has begun ends first, else it would undo this
+            # A limit that was never changed here may be another process's by now: it stays.
             if self._guardian is None or self.found_w is None:
                 return
             try:
@@ -218,7 +218,7 @@ class LimitControl:
                     self.device.set_limit_w(self.found_w)
                 self._ours_w = ()
             except DeviceError as error:
-                # the guardian stays: it tries again when this process ends
+                # The guardian stays: it tries again when this process ends.
                 log.error("The limit found, %s W, could not be restored: %s", self.found_w, error)
                 return
             self._release()

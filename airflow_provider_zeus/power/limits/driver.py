@@ -59,13 +59,14 @@ class Nvml:
         try:
             code = getattr(self._library, function)(*arguments, *map(ctypes.byref, written))
         except AttributeError:
-            code = FUNCTION_NOT_FOUND
+            code = FUNCTION_NOT_FOUND  # NVML's own code for it, so callers need no second case
         if code != 0:
             raise NvmlError(code, function)
         return written
 
     def text(self, function: str, *arguments: Any) -> str:
         """Call a function that writes a text, such as a UUID."""
+        # NVML_DEVICE_UUID_V2_BUFFER_SIZE: a driver refuses a buffer that is too short.
         buffer = ctypes.create_string_buffer(96)
         self.call(function, *arguments, buffer, ctypes.c_uint(96))
         return buffer.value.decode()

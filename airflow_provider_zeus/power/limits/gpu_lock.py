@@ -59,30 +59,30 @@ class GpuLock:
         self._clock = clock
         self._sleep = sleep
         self._files: dict[str, int] = {}  # the lock lasts while its descriptor is open
-        # also for a device that is never closed
+        # A device that is never closed must not hold its GPU until the process ends.
         self._close_files = weakref.finalize(self, _close, self._files)
         until_s = clock()
         if how == "wait":
             until_s += wait_s
         try:
-            # always in the same order, so that no two trainings wait for each other
+            # Always in the same order, so that no two trainings wait for each other.
             for uuid in sorted(set(uuids)):
                 path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
                 holder = "" if path in _held else self._acquire(path)
-                # The parent holds it for this training.
+                # The parent holds it for this training: a wait for it would never end.
                 if not holder or uuid in above:
                     continue
                 self.waited = True
-                # without the lock it trains all the same: a GPU that is busy fails no training
+                # Without the lock it trains all the same: a GPU that is busy fails no training.
                 if self._wait(path, holder, uuid, until_s):
-                    # it trains beside it, whose energy is no longer its own
+                    # The holder must know: the energy that it measures is no longer its own.
                     tell_holder(state_dir, uuid)
                     used = f"another training of this host uses {uuid}"
                     self.why_shared = f"{used}: {ALONE}, or set gpu_lock='wait'"
                     log.warning(
                         "Power limits are not set and energy is not measured: %s.", self.why_shared
                     )
-        except BaseException:  # stopped while it waited
+        except BaseException:  # a task that is stopped while it waits must keep no lock
             self.close()
             raise
         for path in self._files:
@@ -94,10 +94,10 @@ class GpuLock:
             try:
                 # A byte more is all that two processes of different users can tell each other.
                 size = os.fstat(descriptor).st_size
-            except OSError as error:  # the training closed it, or its file system is gone
+            except OSError as error:  # closed, or its file system is gone: the last answer counts
                 log.debug("The lock %s cannot be read: %s", path, error)
                 continue
-            if size > _NAME_BYTES:  # tell_holder() of another training appended to it
+            if size > _NAME_BYTES:  # a name fills these: only tell_holder() of another appends
                 gpu = Path(path).stem
                 came = f"another training of this host came to share the GPU ({gpu})"
                 self.why_shared = f"{came}: {ALONE}"
@@ -124,7 +124,7 @@ class GpuLock:
                 with open(descriptor, "rb", buffering=0) as file:
                     holder = file.read(_NAME_BYTES).decode("utf-8", "replace").strip()
                 return holder or "another training"
-            if descriptor is not None:  # a file system without locks
+            if descriptor is not None:  # a file system without locks, which tells of no other
                 os.close(descriptor)
             self.why_shared = (
                 f"whether another training of this host uses the GPU is not known ({path}: "
@@ -139,7 +139,7 @@ class GpuLock:
         if task:
             name += f" ({task})"  # at the end, which may be cut off: tell_holder() reads the rest
         with contextlib.suppress(OSError):  # the disk is full; the lock is taken all the same
-            os.ftruncate(descriptor, 0)  # with the bytes that told an earlier holder
+            os.ftruncate(descriptor, 0)  # bytes for an earlier holder must not tell this one
             os.pwrite(descriptor, name.encode()[:_NAME_BYTES].ljust(_NAME_BYTES), 0)
         self._files[path] = descriptor
         return ""
@@ -192,9 +192,9 @@ def tell_holder(state_dir: str | os.PathLike[str], uuid: str, ours: Collection[i
     :param ours: processes of this training, one of which may hold it.
     """
     path = os.path.abspath(os.path.join(state_dir, f"gpu-{uuid}.lock"))
-    if path in _held:  # it is this training itself
+    if path in _held:  # this training would find itself shared by its own byte
         return
-    with contextlib.suppress(OSError):  # there is no lock, so no process holds it
+    with contextlib.suppress(OSError):  # no lock, so nobody holds it and is to be told
         file = private_files.open_file(path, os.O_RDWR | os.O_APPEND)
         with private_files.closing(file) as descriptor:
             holder = os.pread(descriptor, _NAME_BYTES, 0).decode("utf-8", "replace")

@@ -35,26 +35,25 @@ def main() -> int:
             os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         )
     )
-    # now: the package may be replaced while this process waits
+    # Now: the package may be replaced while this process waits.
     from airflow_provider_zeus.power.limits import record
 
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     os.chdir("/")  # else the training's folder could not be unmounted while this process waits
-    # unbuffered: what follows the line is read below
+    # Unbuffered: a buffer could swallow the DONE that is read below.
     with open(0, "rb", buffering=0, closefd=False) as stdin:
         request = json.loads(stdin.readline())
     pidfd = None
     if request["pidfd"]:
         pidfd = pidfd_of(request["trainer"])
-    # the trainer died before this process watched it ...
+    # If the trainer died before, its pid may be another process's by now: the parent's id tells.
     is_orphan = os.getppid() != request["trainer"]
     if is_orphan and not request["record"]["set_w"]:
-        # ... and before it set a limit; otherwise this process replaces a guardian that died, too
-        return 1
+        return 1  # no limit was set; with one, this guardian replaces a dead one and gives it back
     ports = [record.open_port(part) for part in request["record"]["restore"]]
     descriptor = record.create(request["path"], request["record"])
-    # the trainer died before it set a limit; its pidfd reports that
+    # Nobody reads if the trainer has just died, which its pidfd reports below.
     with contextlib.suppress(BrokenPipeError):
         os.write(1, READY)
     os.close(1)
@@ -63,9 +62,9 @@ def main() -> int:
     poll.register(0, select.POLLIN)
     if pidfd is not None:
         poll.register(pidfd, select.POLLIN)
-    while not is_orphan:  # a trainer that is dead says nothing
+    while not is_orphan:  # a dead trainer says nothing: the wait could last for ever
         ready = dict(poll.poll())
-        # first: the trainer may have written it just before it ended
+        # First: the trainer may have written it just before it ended.
         done = 0 in ready and os.read(0, 64) == DONE
         is_dead = pidfd is None or pidfd in ready
         if done or is_dead:
@@ -73,7 +72,7 @@ def main() -> int:
         poll.unregister(0)  # end of file while the trainer lives: only its pidfd counts
     if not done:
         record.give_back(descriptor, ports)  # on an error the record stays for the next training
-    # last: if this process is killed before, the next training gives the limit back
+    # Last: if this process is killed before, the next training gives the limit back.
     os.unlink(request["path"])
     return 0
 

@@ -54,7 +54,7 @@ class GuardianClient:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C, or a signal to the trainer's group, must miss it
             )
         except OSError as error:
             raise DeviceError(f"the guardian of the power limit cannot start: {error}") from error
@@ -80,6 +80,7 @@ class GuardianClient:
             self._record["found_w"],
             limits_set_w=self._record["set_w"],
         )
+        # Last: until another guardian is ready, only this one's record tells of the limit.
         self._kill()
         self._close()
         return another
@@ -97,7 +98,7 @@ class GuardianClient:
         """End the guardian and remove its record, after the limit was given back."""
         finish_s = 5.0
         try:
-            with suppress(OSError):  # a dead guardian reads nothing
+            with suppress(OSError):  # a dead guardian reads nothing: its record is removed below
                 self._stdin.write(guardian.DONE)
                 self._ended(finish_s)
             self._kill()
@@ -151,7 +152,7 @@ class GuardianClient:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         killed_s = 1.0
         self._ended(killed_s)
-        with suppress(OSError):  # the record was never created, or its folder is gone
+        with suppress(OSError):  # never created, or its folder is gone: nothing is left to remove
             os.unlink(self._path)
 
     def _ended(self, within_s: float) -> bool:
@@ -168,7 +169,7 @@ class GuardianClient:
         poll.register(self._pidfd, select.POLLIN)
         if not poll.poll(within_s * 1000):
             return False
-        with suppress(OSError):  # collected already
+        with suppress(OSError):  # the training collected it already, which is as good
             os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         self._process.returncode = 0
         return True

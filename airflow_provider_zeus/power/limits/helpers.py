@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 from airflow_provider_zeus.errors import DeviceError
 
-# two daemons speak two protocols: this prefix tells a zeusd's socket from a sidecar's
+# Two daemons speak two protocols: this prefix tells a zeusd's socket from a sidecar's.
 ZEUSD = "zeusd:"
 TOKEN = "ZEUSD_TOKEN"  # noqa: S105  an environment variable, of zeusd's own client too
 ANSWER_S = 5.0  # for a whole request: the driver's own call takes up to some 100 ms
@@ -90,7 +90,7 @@ class SidecarClient:
                 try:
                     text = self._exchange(json.dumps(request).encode() + b"\n", end_s)
                 except (ConnectionResetError, BrokenPipeError):
-                    # restarted, or it gave this place to another client
+                    # It restarted, or gave this place to another client: neither is a refusal.
                     self.close()
                     time.sleep(min(AGAIN_S, left_s(end_s)))
             answer = _parsed(text)
@@ -139,7 +139,7 @@ class SidecarClient:
                     connection.connect(self._path)
                     _connections.add(connection)
                     return connection
-                except BlockingIOError:  # too many other clients wait to be accepted
+                except BlockingIOError:  # too many clients wait to be accepted, which soon passes
                     time.sleep(min(AGAIN_S, left_s(end_s)))
         except BaseException:
             connection.close()
@@ -178,7 +178,7 @@ class ZeusdClient:
             )
         # zeusd counts GPUs by index, which a container may renumber.
         models = [str(gpu.get("name")) for gpu in gpus]
-        # a container that shows other GPUs, or in another order
+        # With other GPUs, or in another order, an index would change the limit of a stranger.
         if self.models and models != list(self.models):
             raise OSError(
                 f"zeusd at {self.path} has the GPUs {models}, this process {list(self.models)}: "
@@ -211,7 +211,8 @@ class ZeusdClient:
         """Make one HTTP request and return the body of the answer."""
         token = os.environ.get(TOKEN)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        client = http.client.HTTPConnection("localhost")  # over a socket of ours, not by TCP
+        # The name fills the Host header alone: the socket below is connected to zeusd.
+        client = http.client.HTTPConnection("localhost")
         try:
             with _TimedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(ANSWER_S)
@@ -227,7 +228,7 @@ class ZeusdClient:
             ) from error
         finally:
             client.close()
-        # The usual mistake has an error of its own.
+        # The usual mistake, for which the status alone would not name the variable to set.
         if response.status == http.client.UNAUTHORIZED:
             raise OSError(
                 f"zeusd at {self.path} takes no request without a valid token: set {TOKEN}"
@@ -262,7 +263,7 @@ def helper_at(power_socket: str, uuids: Sequence[str]) -> tuple[dict[str, Any], 
     Returns its description (plain JSON, for :func:`open_helper` in any process) and its client.
     Raises DeviceError with the reason.
     """
-    # not needed, and not imported, by the guardian
+    # Here: the guardian imports this module too, and starts sooner without it.
     from airflow_provider_zeus.power.nvml.visible import all_gpus
 
     gpus = all_gpus()

@@ -15,7 +15,7 @@ from typing import Any
 
 SAME_W = 0.5  # drivers round: the limit that was set may read slightly other
 MOST_ROUNDING_W = 1.0  # by less than this a driver rounds: up, down or to the nearest watt
-# Errors of reading JSON that anybody may have written
+# All that JSON of a stranger may raise while it is read: none of it may stop a process.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
@@ -32,6 +32,7 @@ def read_record(text: bytes) -> dict[str, Any]:
     """Read a record. Raises ValueError: it is none."""
     try:
         record = json.loads(text)
+        # json.loads() takes NaN and Infinity, too, which no driver may be asked for.
         if not all(0 < watts < math.inf for watts in (record["found_w"], *record["set_w"])):
             raise ValueError("it names no limit")
         return {"boot_id": "", **record}

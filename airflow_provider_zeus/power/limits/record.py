@@ -60,12 +60,12 @@ class NvmlPort:
         self._helper: LimitHelper | None = None
         self._nvml.handle(uuid)
         if helper is not None:
-            # imports an HTTP client
+            # Here: it imports an HTTP client, which a guardian without a helper does not need.
             from airflow_provider_zeus.power.limits.helpers import open_helper
 
             self._helper = open_helper(helper)
             self._helper.check()
-            # no connection while the guardian waits: the sidecar has few places
+            # No connection while the guardian waits: the sidecar has few places.
             self._helper.close()
 
     def limit_w(self) -> float:
@@ -103,7 +103,7 @@ def create(path: str, record: dict[str, Any]) -> int:
     temporary = f"{path}.new"
     descriptor = private_files.open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        # before it has its name: a record that is not locked is an orphan to every other training
+        # Before it has its name: a record that is not locked is an orphan to every other training.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         write(descriptor, record)
         os.rename(temporary, path)
@@ -124,6 +124,7 @@ def write(descriptor: int, record: dict[str, Any]) -> None:
     data = json.dumps(record).encode().ljust(_BYTES)
     if len(data) > _BYTES:
         raise ValueError(f"limit record of {len(data)} bytes; {_BYTES} fit")
+    # On a full disk a part may be written, and from half a record nothing can be restored.
     if os.pwrite(descriptor, data, 0) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -154,7 +155,7 @@ def give_back(
     record = read_record(os.pread(descriptor, _BYTES, 0))
     written_in = record["boot_id"]
     now_in = boot_id()
-    # empty if it is not known: then the limit in force decides
+    # Empty if it is not known: then the limit in force decides.
     is_booted = "" not in (written_in, now_in) and written_in != now_in
     done = []
     failed = None
@@ -190,9 +191,9 @@ def _restore_orphan(path: str, driver: Callable[[], Nvml]) -> bool:
     try:
         descriptor = private_files.open_file(path, os.O_RDWR)
     except FileNotFoundError:
-        return False  # another process has just restored it
+        return False  # restored by another process since the folder was listed: nothing is left
     except OSError as error:
-        # another user's training may run
+        # Another user's record is usual on a shared host: a warning each time would be noise.
         level = logging.DEBUG if error.errno == errno.EACCES else logging.WARNING
         log.log(
             level,
@@ -203,7 +204,7 @@ def _restore_orphan(path: str, driver: Callable[[], Nvml]) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # another process restored it after it was opened here
+        # Restored by another process after it was opened: the limit may be a new training's by now.
         if not os.fstat(descriptor).st_nlink:
             return False
         try:
@@ -216,7 +217,7 @@ def _restore_orphan(path: str, driver: Callable[[], Nvml]) -> bool:
             )
             return False
         except Exception as error:
-            # of any kind: the file may hold anything, deeply nested JSON for instance
+            # Of any kind: the file may hold anything, deeply nested JSON for instance.
             problem = f"{type(error).__name__}: {error}"[:200]
             log.warning(
                 "%s is no limit record that can be read (%s) and is left alone: remove it.",
@@ -228,7 +229,7 @@ def _restore_orphan(path: str, driver: Callable[[], Nvml]) -> bool:
         os.unlink(path)
         return True
     except OSError:
-        # its guardian lives; or locks or removals are refused here, which must not stop a training
+        # Its guardian lives; or locks or removals are refused here, which must not stop a training.
         return False
     finally:
         os.close(descriptor)

@@ -96,9 +96,9 @@ class Log:
     def say(cls, text: str) -> None:
         """Write a line, after the number of those that were dropped before it."""
         poll = select.poll()
-        # a pipe is ready only with room for PIPE_BUF, so that a line is never cut
+        # A pipe is ready only with room for PIPE_BUF, so that a line is never cut.
         poll.register(2, select.POLLOUT)
-        # if the log is closed limits must be given back all the same
+        # If the log is closed limits must be given back all the same.
         with cls.one_at_a_time, contextlib.suppress(OSError):
             if not poll.poll(0):
                 cls.dropped += 1
@@ -138,6 +138,7 @@ class Records:
     def read(self, name: str) -> dict[str, Any] | None:
         """The record; None if there is none, or none that is valid."""
         try:
+            # O_NONBLOCK: a pipe of that name would hold up the start for ever.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:
                 status = os.fstat(file.fileno())
@@ -157,15 +158,14 @@ class Records:
 
     def write(self, name: str, record: dict[str, Any]) -> None:
         """Write a record; it appears complete under its name."""
-        # A reader never sees half of a record.
         half = f"{name}.new"
-        self.remove(half)  # left by a process that was killed
+        self.remove(half)  # left by a process that was killed: O_EXCL would refuse the name
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(
             os.open(half, flags, 0o600, dir_fd=self._descriptor), "w", encoding="utf-8"
         ) as file:
             json.dump(record, file)
-        # a process that is killed leaves the old record or the new one, never a half
+        # A process that is killed leaves the old record or the new one, never a half.
         os.replace(half, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def remove(self, name: str) -> None:
@@ -214,7 +214,7 @@ class Limit:
         present_w = self._read_limit_w()
         found_w = present_w
         record = self.record
-        # one that another process has set is the limit found from now on
+        # One that another process has set was set on purpose: from now on it is the limit found.
         if record is not None and is_ours(present_w, record["found_w"], record["set_w"]):
             found_w = record["found_w"]
         if found_w >= range_w[1] + SAME_W:
@@ -227,7 +227,7 @@ class Limit:
         limit_w = max(limit_w, range_w[0])  # check() allowed for the driver's rounding
         if same_w(limit_w, found_w):
             limit_w = found_w
-        # both limits before the change: whichever is in force after a crash is then known as ours
+        # Both limits before the change: whichever is in force after a crash is then known as ours.
         record = new_record(found_w, present_w, limit_w)
         self._records.write(self._name, record)
         self.record = record
@@ -239,7 +239,7 @@ class Limit:
             hint = "this sidecar must run as root or with CAP_SYS_ADMIN"
             raise OSError(f"{error}: {hint}") from error
         self.limit_w = self._nvml.limit_w(self.uuid)
-        # else the rounded limit would seem to be another process's, and never be given back
+        # Else the rounded limit would seem to be another process's, and never be given back.
         if is_rounded(self.limit_w, limit_w):
             self.record = new_record(found_w, limit_w, self.limit_w)
             self._records.write(self._name, self.record)
@@ -257,7 +257,7 @@ class Limit:
         if limit_w is not None:
             self._nvml.set_limit_w(self.uuid, limit_w)
             self.limit_w = limit_w
-        # after the limit: a process that is killed in between gives it back once more
+        # After the limit: a process that is killed in between gives it back once more.
         self._records.remove(self._name)
         self.record = None
         say(f"{self.uuid}: {done}")
@@ -278,7 +278,7 @@ class Limit:
             if first is None or first["boot_id"] != boot_id():
                 first = new_record(self.limit_w)
                 self._records.write(self._first, first)
-            high_w = min(high_w, first["found_w"])  # no higher one is ever set
+            high_w = min(high_w, first["found_w"])  # an administrator's cap stays in force
             self.record = self._earlier_record(high_w)
             self.range_w = max(low_w, self._lowest_share * high_w), high_w
         return self.range_w
@@ -322,7 +322,7 @@ class Request:
         self.uuids: list[str] = [] if self.do == "limits" else list(dict.fromkeys(uuids))
         self.since_s = time.monotonic()
         self.taken: list[str] = []  # a request that fails must give back what it took
-        # A request is done when each of its GPUs is.
+        # One GPU may be slow and must not hold up the others, so each has work of its own.
         self.works: dict[str, Future[Any]] = {}
 
 
@@ -338,7 +338,7 @@ class Client:
         self.pid, self.uid, _ = struct.unpack(
             "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         )
-        # pid 0: in a PID namespace that is not visible here
+        # pid 0: a PID namespace hides it, so each of its connections counts as a process.
         self.process = (self.uid, self.pid or id(self))
         self.pidfd: int | None = None
         so_peerpidfd = 77  # Linux 6.5; Python has no name for it yet
@@ -377,7 +377,7 @@ class Client:
         except OSError:
             return False
         self.text += part
-        # a line without an end must not fill the memory
+        # A line without an end must not fill the memory.
         return bool(part) and (b"\n" in self.text or len(self.text) <= MOST_BYTES)
 
     def answer(self, said: dict[str, Any]) -> bool:
@@ -385,7 +385,7 @@ class Client:
         text = json.dumps(said).encode() + b"\n"
         self.request = None
         try:
-            # without waiting: a client that does not read must not hold up the others
+            # Without waiting: a client that does not read must not hold up the others.
             return self.connection.send(text) == len(text)
         except OSError:
             return False
@@ -410,7 +410,7 @@ class Gpu:
         # True at the start: an earlier process may have left a limit.
         self.must_restore = True
         self.retry_s = 0.0
-        # a driver call may hang, so each GPU has a thread of its own
+        # A driver call may hang, so each GPU has a thread of its own.
         self.work: Future[Any] | None = None
         self.is_restoring = False
 
@@ -453,14 +453,14 @@ class Sidecar:
     """Serves one socket until a signal stops it."""
 
     def __init__(self, limits: list[Limit], listener: socket.socket, wake: int, woken: int) -> None:
-        wakes = partial(os.write, woken, b"\0")  # signals write their numbers
+        wakes = partial(os.write, woken, b"\0")  # a signal writes its number, which is never 0
         self._gpus = {limit.uuid: Gpu(limit, wakes) for limit in limits}
         self._listener = listener
         self._wake = wake
         self._clients: list[Client] = []
-        # A user who asked much has to rest: from then on it may ask as one that never asked.
+        # By user: else one with many processes could ask faster than one with a single training.
         self._rested_s: dict[int, float] = {}
-        self._served_s: dict[Any, float] = {}  # the process that waited longest is next
+        self._served_s: dict[Any, float] = {}  # a process that floods must not keep others waiting
         self._is_stopping = False
 
     def start(self) -> None:
@@ -483,7 +483,7 @@ class Sidecar:
             while not self._is_stopping:
                 self._turn()
         except Exception as error:
-            # of any kind: limits must not wait for the next start of this process
+            # Of any kind: limits must not wait for the next start of this process.
             say(f"stopped by an error: {error!r}")
             status = 1
             self._is_stopping = True
@@ -509,7 +509,7 @@ class Sidecar:
             gpu.restore_if_due()
         self._take_lines()
         for client in sorted(self._clients, key=lambda client: client.since_s):
-            # one of them may have dropped another that held its GPU
+            # One of them may have dropped another that held its GPU.
             if client in self._clients and client.request is not None:
                 self._serve(client, client.request)
         if self._listener.fileno() in ready:
@@ -536,7 +536,7 @@ class Sidecar:
 
     def _forget_old(self) -> None:
         """Bound what is noted of users and processes: a flood of them must not fill the memory."""
-        # Most users are noted for a moment only.
+        # A user who has rested may ask as one that never asked, so forgetting it changes nothing.
         if len(self._rested_s) > 1000:
             now_s = time.monotonic()
             self._rested_s = {uid: at_s for uid, at_s in self._rested_s.items() if at_s > now_s}
@@ -550,7 +550,7 @@ class Sidecar:
         line, _, client.text = client.text.partition(b"\n")
         client.used_s = time.monotonic()
         self._served_s[client.process] = client.used_s
-        # each request moves the time on by its share of a second; who rests catches up
+        # A request moves the time on by its share of a second, so no timer has to count users down.
         rested_s = max(self._rested_s.get(client.uid, 0.0), client.used_s)
         self._rested_s[client.uid] = rested_s + 1 / PER_S
         try:
@@ -577,7 +577,7 @@ class Sidecar:
         if not self._is_stopping:
             poll.register(self._listener, select.POLLIN)
         for client in self._clients:
-            # one with a line is not read: its text must not grow while it waits
+            # One with a line is not read: its text must not grow while it waits.
             is_read = client.request is None and not client.has_line
             poll.register(client.connection, select.POLLIN if is_read else 0)
             if client.pidfd is not None:
@@ -598,7 +598,7 @@ class Sidecar:
         for _ in range(16):  # no more in one turn: a flood must not delay limits to give back
             try:
                 connection, _address = self._listener.accept()
-            except OSError:  # there are no more, or the client has left again
+            except OSError:  # no more of them, or one that has left: neither stops the loop
                 return
             self._clients.append(Client(connection))
             if len(self._clients) <= 64:  # descriptors are limited, and each client has two
@@ -609,7 +609,7 @@ class Sidecar:
         """Drop a client whose user and process have most connections: an idle one, or one served a
         moment ago.
         """
-        # A client that holds a GPU is never dropped for room.
+        # A holder is never dropped for room: its limit would be given back amid its training.
         holders = [gpu.holder for gpu in self._gpus.values()]
         of_user = Counter(client.uid for client in self._clients)
         of_process = Counter(client.process for client in self._clients)
@@ -626,12 +626,12 @@ class Sidecar:
         """Start the request and, when its GPUs are done, answer."""
         try:
             if not request.works and not self._begin(client, request):
-                return  # a GPU does one thing at a time
+                return  # a GPU is at work: a later turn tries again, and nobody waits for it here
             if not all(work.done() for work in request.works.values()):
                 return
             answer = {"ok": True, **self._result(request)}
         except Exception as error:
-            # of any kind: the limits of other clients must still be given back
+            # Of any kind: the limits of other clients must still be given back.
             for uuid in request.taken:
                 self._gpus[uuid].release()
             answer = {"ok": False, "error": str(error) or repr(error)}
@@ -649,7 +649,8 @@ class Sidecar:
         gpus = [self._gpus[uuid] for uuid in request.uuids]
         if request.do == "set":
             return self._begin_set(client, request, gpus)
-        for gpu in gpus:  # only "restore" is left
+        # For "limits" there are none: it is answered at once, even if each GPU hangs.
+        for gpu in gpus:
             if gpu.holder is client:
                 gpu.release()
             gpu.restore_if_due()
@@ -664,11 +665,11 @@ class Sidecar:
         holder = self._gpus[uuid].holder
         if holder is None or holder is client:
             return True
-        # A dead holder is noticed here before its hang-up is read.
+        # The end of a holder may be unread yet: its successor must not be refused for it.
         if holder.is_gone:
             self._drop(holder)
             return True
-        # that request may still be refused, and only a granted one holds a GPU
+        # That request may still be refused, and only a granted one holds a GPU.
         if holder.request is not None and uuid in holder.request.taken:
             return False
         raise RefusedError(f"{uuid} is held by process {holder.pid}")
@@ -676,7 +677,7 @@ class Sidecar:
     def _begin_set(self, client: Client, request: Request, gpus: list[Gpu]) -> bool:
         for gpu in gpus:
             gpu.limit.check(request.limit_w)
-        # all or none: a request that waits for one GPU must not hold the others
+        # All or none: a request that waits for one GPU must not hold the others.
         if any(gpu.work is not None for gpu in gpus):
             return False
         request.taken = [gpu.limit.uuid for gpu in gpus if gpu.holder is not client]
@@ -688,7 +689,7 @@ class Sidecar:
 
     def _result(self, request: Request) -> dict[str, Any]:
         """The answer to a request whose GPUs are done. Raises what they raised."""
-        # An error of one GPU is the answer to the whole request.
+        # A group with two limits is no success: the error of one GPU is the whole answer.
         done = {uuid: work.result() for uuid, work in request.works.items()}
         if request.do == "limits":
             gpus: dict[str, dict[str, float | None]] = {}
@@ -734,6 +735,7 @@ def own_folder(path: str, mode: int) -> int:
     above = os.path.realpath(above)
     for folder in (above, *map(str, PurePath(above).parents)):
         status = os.stat(folder)
+        # All may write to /tmp, but its sticky bit lets nobody replace another's folder.
         check_safe(
             folder,
             status,
@@ -752,7 +754,7 @@ def own_folder(path: str, mode: int) -> int:
         return descriptor
     if os.listdir(descriptor):  # it may have another use
         raise OSError(f"{path} has mode {present:o}: chmod it to {mode:o}, or name another folder")
-    # a container engine creates the folders that it mounts with mode 755
+    # A container engine creates the folders that it mounts with mode 755.
     os.fchmod(descriptor, mode)
     return descriptor
 
@@ -780,13 +782,13 @@ def listen(path: str, group: str | None) -> socket.socket:
                 f"{path} is no socket and is left alone: look at it and remove it, or name another "
                 "by --socket"
             )
-        # left by an earlier process: only this one holds the lock of the records
+        # Left by an earlier process: only this one holds the lock of the records.
         os.unlink(name, dir_fd=folder)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # before the socket is there: no user may connect in between
+    # Before the socket is there: no user may connect in between.
     before = os.umask(0o177 if group is None else 0o117)
     try:
-        # in the open folder, which was checked: its path may name another one by now
+        # In the open folder, which was checked: its path may name another one by now.
         listener.bind(f"/proc/self/fd/{folder}/{name}")
     finally:
         os.umask(before)
@@ -855,8 +857,8 @@ def main() -> int:
     options = arguments()
     wake, woken = os.pipe()
     for descriptor in (wake, woken):
-        os.set_blocking(descriptor, False)
-    # a signal only wakes the loop: its handler would interrupt a change of limit
+        os.set_blocking(descriptor, False)  # set_wakeup_fd() takes none that could block
+    # A signal only wakes the loop: its handler would interrupt a change of limit.
     signal.set_wakeup_fd(woken)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
@@ -887,7 +889,7 @@ def command() -> NoReturn:
     except Exception as error:  # of any kind; the interpreter would wait until its text is read
         say(f"ended by an error: {error!r}")
         status = 1
-    # a driver call that never returns, or a log that is not read, must not keep the process alive
+    # A driver call that never returns, or a log that is not read, must not keep the process alive.
     os._exit(status)
 
 

@@ -102,19 +102,19 @@ class NvmlDevice(Device):
         self._among = among or (gpu.uuid,)
         self._handle = gpu.handle
         self._pid = os.getpid()
-        self.driver_s = 0.0  # the driver's own time, without that of this thread
+        self.driver_s = 0.0  # apart from the time of this thread, which a busy host makes long
         self._is_mig = gpu.is_mig
         self._warned: set[str] = set()
         self._is_compared = False  # CUDA may number GPUs otherwise than NVML
         self._polled: PolledEnergy | None = None
-        # by method
+        # Several of each method: a busy host makes one of them long, so the shortest counts.
         self._newest_s: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=5))
-        self._took_s: dict[str, float] = {}  # by method
+        self._took_s: dict[str, float] = {}
         self._call_s = 0.0
         self._seen_limit_w: float | None = None
         self._max_clock: NvmlAnswer | None = None
         self._silent_helper = ""  # a helper that hung once may hang again
-        self._sampled_us = 0  # the driver gives the samples since a time of its own clock
+        self._sampled_us = 0  # a time of the driver's own clock: it takes no other
         self._lock = lock
         self._not_ours = not_ours or why_not_ours(gpu, lock, processes)
         self._range = self._read_range()
@@ -136,7 +136,7 @@ class NvmlDevice(Device):
             self._open_helper(power_socket)
         if self._why_no_limits:
             self.missing["limit_range"] = self._why_no_limits
-        self.limit_w()  # fills ``missing``
+        self.limit_w()  # it fills ``missing``, which pages read before any limit is set
 
     def _why_not_set(self, *, read_only: bool) -> str:
         """Why no limit may be set, before a helper is asked; empty if one may."""
@@ -157,7 +157,6 @@ class NvmlDevice(Device):
             self.missing["helper"] = str(error)
             self._warn_once("limit_range", f"Power limits are not set: {error}.")
 
-    # ------------------------------------------------------------------ readings
     def note_time(self, method: str, took_s: float) -> None:
         """Note how long a method of this device took [s]: in the driver, and in the thread that
         asks it.
@@ -165,7 +164,7 @@ class NvmlDevice(Device):
         A busy host makes the second part long now and then, so of the newest ones the shortest
         counts.
         """
-        # never less than the driver's own time
+        # Only this thread's part may be an outlier: the driver's own time counts in full.
         newest_s = self._newest_s[method]
         newest_s.append(took_s)
         self._took_s[method] = max(self.driver_s, min(newest_s))
@@ -234,7 +233,7 @@ class NvmlDevice(Device):
             return None
         utilization = 1  # NVML_GPU_UTILIZATION_SAMPLES, which is in no binding
         sampled = self._ask("nvmlDeviceGetSamples", utilization, self._sampled_us)
-        if sampled.problem:  # none is new, too
+        if sampled.problem:  # NVML calls it an error, too, if no sample is new
             answer = self._ask("nvmlDeviceGetUtilizationRates")
             if not answer.problem:
                 answer = answer._replace(value=answer.value.gpu)
@@ -254,16 +253,17 @@ class NvmlDevice(Device):
         """
         if self._is_mig:
             return None
-        sm = 1  # NVML_CLOCK_SM
-        power = 0  # NVML_PERF_POLICY_POWER
+        # NVML_CLOCK_SM and NVML_PERF_POLICY_POWER, as numbers: this must load without pynvml, too.
+        sm = 1
+        power = 0
         capped = self._ask("nvmlDeviceGetViolationStatus", power)
         reasons = self._ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons.problem:  # drivers before 535 have another name for it
             reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
         now = self._ask("nvmlDeviceGetClockInfo", sm)
-        if self._max_clock is None or self._max_clock.problem:  # it does not change
+        if self._max_clock is None or self._max_clock.problem:  # it never changes, and a call costs
             self._max_clock = self._ask("nvmlDeviceGetMaxClockInfo", sm)
-        # A driver that tells nothing of clocks is asked no further.
+        # None, not Clocks without any: this driver is then asked no more, which would cost time.
         if all(answer.problem for answer in (capped, reasons, now)):
             return None
         return Clocks(
@@ -306,7 +306,7 @@ class NvmlDevice(Device):
         if self._helper is not None:
             self._set_by_helper(self._helper, limit_w, setting)
         else:
-            # the range as read may be rounded, so the driver's own answer decides
+            # The range as read may be rounded, so the driver's own answer decides.
             answer = self._ask("nvmlDeviceSetPowerManagementLimit", round(limit_w * 1000))
             if answer.code == INVALID_ARGUMENT:
                 raise DeviceError(out_of_range)
@@ -328,7 +328,7 @@ class NvmlDevice(Device):
         try:
             helper.set_limit_w(limit_w)
         except OSError as error:
-            if isinstance(error.__cause__, TimeoutError):  # its driver hangs: waited for once
+            if isinstance(error.__cause__, TimeoutError):  # its driver hangs: one wait is enough
                 self._silent_helper = str(error)
             raise DeviceError(f"{setting}: {error}. If it persists {_MEASURE}.") from error
 
@@ -339,7 +339,7 @@ class NvmlDevice(Device):
         """
         until_s = time.monotonic() + TAKES_EFFECT_S
         while True:
-            # the one set may be in force only after some milliseconds, or never under another cap
+            # The one set may be in force only after some milliseconds, or never under another cap.
             in_force = self._ask("nvmlDeviceGetEnforcedPowerLimit")
             present = self._ask("nvmlDeviceGetPowerManagementLimit")
             failed = in_force if in_force.problem else present
@@ -362,7 +362,6 @@ class NvmlDevice(Device):
                 )
             time.sleep(0.02)
 
-    # ------------------------------------------------------------------ around a training
     def synchronize(self) -> None:
         """Wait for torch's work on the GPU. Errors of torch are left to the training's own calls.
 
@@ -372,13 +371,13 @@ class NvmlDevice(Device):
         if cuda is None:
             return
         try:
-            # it would void the training's CUDA graph
+            # A wait amid the capture of a CUDA graph would void the training's graph.
             if getattr(cuda, "is_current_stream_capturing", bool)():
                 return
             cuda.synchronize()
             others = cuda.device_count() if len(self._among) > 1 else 0
             for other in range(others):
-                # otherwise synchronising may create a context there
+                # On a GPU without memory of ours a wait may create a context, which takes memory.
                 if cuda.memory_reserved(other):
                     cuda.synchronize(other)
         except Exception as error:
@@ -386,7 +385,7 @@ class NvmlDevice(Device):
             return
         if self._is_compared or self._is_mig:
             return
-        self._is_compared = True  # once, after CUDA started
+        self._is_compared = True  # not earlier: before CUDA has started torch knows no GPU
         used = uuid_by_torch()
         if used in (None, *self._among) or self.uuid is None:
             return
@@ -406,7 +405,6 @@ class NvmlDevice(Device):
         if self._helper is not None:
             self._helper.close()
 
-    # ------------------------------------------------------------------ at the start
     def _energy_source(self) -> str | None:
         if self._not_ours:
             self.missing["energy_j"] = self._not_ours
@@ -414,6 +412,7 @@ class NvmlDevice(Device):
         read_counter = partial(self._ask, "nvmlDeviceGetTotalEnergyConsumption")
         counter = read_counter()
         if not counter.problem:
+            # The 0 J of a counter that stands still would look like a measurement.
             if moves(lambda: read_counter().value):
                 return "nvml_counter"
             self.missing["energy_j"] = (
@@ -428,9 +427,11 @@ class NvmlDevice(Device):
         if power.problem:
             self.missing["energy_j"] = f"{counter.problem}; {power.problem}"
             return None
+        # An idle GPU draws some watts, too: 0 W all the time is no measurement.
         if not power.value and not moves(lambda: read_power().value):
             self.missing["energy_j"] = f"{counter.problem}; its power reads 0 W"
             return None
+        # Not by _ask(): the polling thread must not count as time for which the training waits.
         self._polled = PolledEnergy(partial(ask, "nvmlDeviceGetPowerUsage", self._handle))
         return "nvml_poll"
 
@@ -448,7 +449,6 @@ class NvmlDevice(Device):
         self.missing["max_power_w"] = problem
         return None
 
-    # ------------------------------------------------------------------ calls of NVML
     def _ask(self, function: str, *arguments: Any) -> NvmlAnswer:
         if self._pid != os.getpid():  # forked: the parent's handle is not valid here
             handle = ask("nvmlDeviceGetHandleByUUID", self.uuid or "")
@@ -469,7 +469,9 @@ class NvmlDevice(Device):
             self.missing.pop(name, None)
             return float(answer.value / per)
         self.missing[name] = answer.problem
+        # A reading that this GPU lacks for good is no failure to warn of.
         if answer.code not in _ABSENT:
+            # A driver that hangs fails all readings, and one warning of it is enough.
             topic = "silent" if answer.problem == why_silent() else name
             self._warn_once(topic, f"A reading of the GPU failed. {answer.problem}.")
         return None
@@ -484,6 +486,7 @@ def grid_step_w(width_w: float) -> float:
     """Distance [W] of the limits to profile on a range of this width: 25 W, more on wide ranges (at
     most 11 limits).
     """
+    # In steps of 25 W a narrower range would have three limits at most, too few to choose from.
     narrow_w = 75.0
     if width_w < narrow_w:
         return 10.0

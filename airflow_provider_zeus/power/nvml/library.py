@@ -18,7 +18,7 @@ from airflow_provider_zeus.patience import T, bounded
 from airflow_provider_zeus.power.limits.driver import FUNCTION_NOT_FOUND, NVML_ERRORS, Nvml
 
 NOT_NVML = -1  # NVML's own codes are positive
-RETURNS_S = 10.0  # a call that takes longer does not return
+RETURNS_S = 10.0  # nothing tells a slow call from one that hangs: after so long it is one
 
 
 class NvmlAnswer(NamedTuple):
@@ -102,7 +102,7 @@ def _ask(function: str, *arguments: Any) -> NvmlAnswer:
     try:
         import pynvml  # type: ignore[import-untyped]
 
-        # once in each process: a forked one cannot use its parent's
+        # Once in each process: a forked one cannot use its parent's.
         _initialise(pynvml, os.getpid())
         called = function
         call = getattr(pynvml, function, None)
@@ -125,7 +125,7 @@ def _ask(function: str, *arguments: Any) -> NvmlAnswer:
         return NvmlAnswer(None, code, f"{called}: {NVML_ERRORS.get(code, f'error {code}')}")
 
 
-# functions that answer with one number, without their prefix
+# A binding that does not fit may answer these with a text or None, which must become no figure.
 _NUMBERS = (
     "Count",
     "TotalEnergyConsumption",
@@ -162,6 +162,7 @@ def _are_samples(value: Any) -> bool:
     if not isinstance(value, tuple) or len(value) != 2:
         return False
     kind, samples = value
+    # The value is a union: read as another type than its own it would be a wrong number.
     if kind != 1 or not samples:
         return False
     return all(
@@ -170,6 +171,7 @@ def _are_samples(value: Any) -> bool:
 
 
 def _counts(value: Any) -> bool:
+    # All bits set are NVML's mark of a value that is not available.
     return isinstance(value, int | float) and 0 <= value < 2**63
 
 
@@ -177,7 +179,7 @@ def _wrong_binding(function: str) -> str:
     """Other packages bring a module of this name: their texts are bytes, and they lack the newer
     calls.
     """
-    # All of them bring a module of the same name.
+    # The right one last: if another is there beside it, that one is to be removed.
     for package in ("pynvml", "nvidia-ml-py3", "nvidia-ml-py2", "nvidia-ml-py"):
         try:
             installed = f"{package} {version(package)}"
@@ -199,5 +201,5 @@ def _initialise(binding: Any, pid: int) -> None:
 
     Raises NVMLError, and tries again at the next call then.
     """
-    # under a lock of the binding; never shut down: other code of this process may have handles
+    # Under a lock of the binding; never shut down: other code of this process may have handles.
     binding.nvmlInit()

@@ -14,6 +14,7 @@ from typing import Any
 from airflow_provider_zeus.power.nvml.library import NvmlAnswer
 
 PREFIX = "NVML_POWER_PROFILE_"
+# They share the prefix but number no profile: some would rename the profiles 0 to 3.
 NO_PROFILE = (
     "MAX",
     "OPERATION_CLEAR",
@@ -21,7 +22,7 @@ NO_PROFILE = (
     "OPERATION_SET_AND_OVERWRITE",
     "OPERATION_MAX",
 )
-BITS = 32  # a mask is a list of such numbers
+BITS = 32  # NVML counts up to 255 profiles: a mask is a list of eight such numbers
 
 
 def enforced_profiles(ask: Callable[..., NvmlAnswer]) -> str:

@@ -114,7 +114,7 @@ def torch_cuda() -> Any | None:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return cuda if cuda is not None and cuda.is_initialized() else None
-    except Exception:  # of a torch that is only half imported
+    except Exception:  # of any kind, by a torch that is only half imported
         return None
 
 
@@ -129,7 +129,7 @@ def uuid_by_torch(index: int | None = None) -> str | None:
         if index is None:
             index = cuda.current_device()
         named = cuda.get_device_properties(index).uuid
-    except Exception:  # an older torch, or CUDA after an error
+    except Exception:  # of any kind: an older torch, or CUDA after an error
         return None
     return f"GPU-{named}".replace("GPU-GPU-", "GPU-")
 
@@ -174,7 +174,7 @@ def _in_cuda_order(
     by_id = visible is not None and visible.strip().startswith(("GPU-", "MIG-"))
     if by_id or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         return gpus
-    # of one model, or when all are chosen, their order does not matter
+    # Of one model, or when all are chosen, their order does not matter.
     models = {gpu.model for gpu in here}
     if len(models) == 1 or len(set(chosen)) == len(here):
         return gpus
@@ -220,7 +220,7 @@ def why_not_ours(gpu: Gpu, lock: GpuLock | None, processes: int = 1) -> str:
 def computing_on(handle: Any) -> NvmlAnswer:
     """The processes that compute on a GPU, as NVML lists them."""
     running = ask("nvmlDeviceGetComputeRunningProcesses_v3", handle)
-    if running.code == FUNCTION_NOT_FOUND:  # drivers before 510
+    if running.code == FUNCTION_NOT_FOUND:  # drivers before 510 know this version alone
         running = ask("nvmlDeviceGetComputeRunningProcesses_v2", handle)
     return running
 
@@ -244,14 +244,15 @@ def why_shared(gpu: Gpu, processes: int = 1) -> str:
     if not mig.problem:
         if mig.value[0]:
             return f"the GPU is cut into MIG slices, which share {shares}: {ALONE}"
-    elif mig.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):  # no GPU and driver without MIG
+    # A GPU or a driver that knows no MIG answers with these two codes, and has no slices.
+    elif mig.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
         return f"whether the GPU is cut into MIG slices is not known ({mig.problem}): {ALONE}"
     running = computing_on(gpu.handle)
     if running.code == NOT_SUPPORTED:
         return ""
     if running.problem:
         return f"whether other processes use the GPU is not known ({running.problem}): {ALONE}"
-    # a process of ours counts once it uses the GPU; of several any may do so already
+    # A process of ours counts once it uses the GPU; of several any may do so already.
     ours = processes if processes > 1 else int(torch_cuda() is not None)
     # NVML gives ids of the host, which mean nothing in a container: only their number counts.
     others = len(running.value) - ours

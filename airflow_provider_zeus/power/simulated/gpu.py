@@ -82,10 +82,10 @@ class SimulatedGpu(Device):
         self._path = os.path.join(os.path.realpath(folder), name)
         state, self._in_file = _opened(self._path, self.chip)
         self.uuid = f"SIM-{uuid.uuid5(uuid.NAMESPACE_URL, self._path)}"
-        # its lock is held for as long as the training lives
+        # Its lock lasts as long as the training: a step of another one would advance its clock.
         self._release: Callable[[], object] | None = None
         self._slots = state.slots
-        # a training has few batch sizes
+        # Each step asks again: a training has few batch sizes and limits, so the model runs seldom.
         self._step = lru_cache(maxsize=4096)(partial(self.load.step, self.chip))
 
     def now_s(self) -> float:
@@ -138,7 +138,7 @@ class SimulatedGpu(Device):
         except OSError as error:
             os.close(descriptor)
             return not isinstance(error, BlockingIOError)
-        # also for a device that is never closed
+        # A device that is never closed must not hold its GPU until the process ends.
         self._release = weakref.finalize(self, os.close, descriptor)
         return True
 
@@ -166,6 +166,7 @@ class SimulatedGpu(Device):
         before_j = slots[ENERGY_J]
         now_s = before_s + step_s
         tick_s = math.floor(now_s / TICK_S) * TICK_S
+        # At ticks alone, as a real counter: what is too short to be measured must show here, too.
         if tick_s > before_s:
             slots[COUNTER_MJ] = math.floor((before_j + power_w * (tick_s - before_s)) * 1000.0)
         slots[ENERGY_J] = before_j + power_w * step_s
@@ -177,11 +178,11 @@ class SimulatedGpu(Device):
         """
         effective_w = self._slots[EFFECTIVE_W]
         step_s, _ = self._step(samples, round(effective_w))
-        # assumed time constant of a changed limit: it has settled after the 1 s that is discarded
+        # Assumed time constant of a changed limit: it has settled after the 1 s that is discarded.
         settle_s = 0.3
         halfway = math.exp(-step_s / 2 / settle_s)
         left_w = (effective_w - limit_w) * halfway * halfway
-        settled_w = 0.5  # closer than this, the new limit is in force
+        settled_w = 0.5  # an exponential never arrives: so close, the limit counts as in force
         self._slots[EFFECTIVE_W] = limit_w if abs(left_w) < settled_w else limit_w + left_w
         return round(limit_w + (effective_w - limit_w) * halfway)
 
@@ -214,7 +215,7 @@ def take_simulated(
     numbers = count(1)
     while len(ours) < gpus:
         gpu = open_simulated(name, state_dir, next(numbers))
-        # each training its own: virtual time costs nothing, so none has to wait
+        # Each training its own: virtual time costs nothing, so none has to wait.
         if gpu.uuid in held or gpu.take():
             ours.append(gpu)
     return ours

@@ -35,6 +35,7 @@ class Chip:
     """A GPU model.
 
     Limits are those of its driver; ``idle_w`` is the least power measured, of the lightest load.
+    ``clock_exponent`` is e of the equations.
     """
 
     model: str
@@ -42,13 +43,13 @@ class Chip:
     max_limit_w: float
     idle_w: float
     floor_w: float  # below it a real board draws more than its limit
-    clock_exponent: float  # e: less dynamic power slows work by less than its share
+    clock_exponent: float
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """A training on one chip; dataset and optimizer of the traces that the constants were fitted
-    to.
+    to. Its last three fields are k, c and q of the equations.
     """
 
     dataset: str
@@ -57,15 +58,16 @@ class Load:
     host_s: float
     sample_s: float
     busy_w: float
-    utilisation_exponent: float  # k
-    slowdown: float  # c
-    sharpness: float  # q
+    utilisation_exponent: float
+    slowdown: float
+    sharpness: float
 
     def step(self, chip: Chip, samples: float, limit_w: float) -> tuple[float, float]:
         """Time [s] and mean power [W] of one optimizer step over ``samples`` under ``limit_w``."""
         work_s = self.sample_s * samples
         utilisation = work_s / _overlapped(self.host_s, work_s)
         dynamic_w = self.busy_w * utilisation**self.utilisation_exponent
+        # Under a limit below its floor a board draws no less than at the floor.
         room_w = max(limit_w, chip.floor_w) - chip.idle_w
         share = (1.0 + (dynamic_w / room_w) ** self.sharpness) ** (-1.0 / self.sharpness)
         slowed_s = work_s * (1.0 + self.slowdown * (share**-chip.clock_exponent - 1.0))
@@ -73,7 +75,7 @@ class Load:
 
 
 def _overlapped(host_s: float, work_s: float) -> float:
-    m = 1.5  # 1 is host and GPU in turn, infinity is perfect overlap
+    m = 1.5  # they overlap in part: 1 would be one after the other, infinity wholly
     return float((host_s**m + work_s**m) ** (1.0 / m))
 
 
@@ -98,11 +100,9 @@ CHIPS = {
 
 
 # The traces give time per epoch; these epoch sizes turn it into time per step. Only their product
-# with the step time
-# was measured: CIFAR-100 50,000 training images; ImageNet-1k 1,281,167; SQuAD 1.1 about 88,000
-# features at length 384;
-# Sentiment140 1.6 million tweets; MovieLens-1M 994,169 training ratings with four sampled negatives
-# each.
+# with the step time was measured: CIFAR-100 50,000 training images; ImageNet-1k 1,281,167; SQuAD
+# 1.1 about 88,000 features at length 384; Sentiment140 1.6 million tweets; MovieLens-1M 994,169
+# training ratings with four sampled negatives each.
 EPOCHS = {
     "shufflenet": ("cifar100", "adadelta", 50_000),
     "resnet50": ("imagenet", "adadelta", 1_281_167),
@@ -111,7 +111,8 @@ EPOCHS = {
     "neumf": ("movielens-1m", "adam", 4_970_845),
 }
 
-# (chip, load) -> host_s, sample_s, busy_w, k, c, q
+# Fitted to the measured curve of each pair: numbers of one do not hold for another. In the order of
+# Load's fields: host_s, sample_s, busy_w, k, c, q.
 LOADS = {
     ("v100", "shufflenet"): Load(
         *EPOCHS["shufflenet"], 0.03824, 0.0001373, 214.0, 1.096, 0.06448, 1.91

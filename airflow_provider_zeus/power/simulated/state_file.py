@@ -42,6 +42,7 @@ class StateFile:
                 raise ValueError(f"{path} is not a simulated GPU's state: not {SIZE} bytes long")
             view = memoryview(mmap.mmap(descriptor, SIZE))
         self.slots = view[len(MAGIC) :].cast("d")
+        # NaN fails, too: every sum from then on would be NaN.
         is_state = all(0.0 <= value < math.inf for value in self.slots)
         if bytes(view[: len(MAGIC)]) != MAGIC or not is_state:
             raise ValueError(f"{path} is not a simulated GPU's state of layout {MAGIC.decode()}")
@@ -70,16 +71,17 @@ def create(path: str, limit_w: float, *, replace: bool = False) -> None:
     old one mapped. Raises OSError, also if the disk is full; then no file is left.
     """
     temporary = f"{path}.{os.getpid()}.new"
-    with contextlib.suppress(FileNotFoundError):  # left by a process that died while it wrote
+    with contextlib.suppress(FileNotFoundError):  # only a process that died leaves one
         os.unlink(temporary)
     try:
         with open(
             private_files.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb"
         ) as file:
             file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
+        # link() fails if the name is there: a file that another process has mapped must stay.
         publish = os.replace if replace else os.link
-        with contextlib.suppress(FileExistsError):  # another process was first
+        with contextlib.suppress(FileExistsError):  # another process was first: its file counts
             publish(temporary, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):  # a replaced one has moved away
+        with contextlib.suppress(FileNotFoundError):  # os.replace() has moved it away
             os.unlink(temporary)
