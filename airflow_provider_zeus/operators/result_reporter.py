@@ -262,9 +262,10 @@ class ResultReporter:
             except StoreError as worse:
                 seen = report.observation
                 job_id = visible(first.job_id)
+                # %s: a task that is measured as it is has no batch size
                 log.error(
                     "Zeus lost the cost of attempt %s, which can be entered by hand (job %s, batch "
-                    "size %d, %s): %s J, %s s, %s epochs. %s %s",
+                    "size %s, %s): %s J, %s s, %s epochs. %s %s",
                     *(
                         self._numbers.attempt(line.number),
                         job_id,

@@ -18,6 +18,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPSConnection, IncompleteRead
@@ -164,6 +165,13 @@ def preset(name: object) -> Preset:
     raise JobSpecError.of("preset", name, "not known", f"use one of {', '.join(sorted(PRESETS))}")
 
 
+def _shut(peer: socket.socket) -> None:
+    """End a connection that another thread reads from."""
+    # The service may have hung up in this moment.
+    with suppress(OSError):
+        peer.shutdown(socket.SHUT_RDWR)
+
+
 def answer_of(
     address: str, headers: dict[str, str], most_bytes: int, *, allow_local: bool
 ) -> bytes:
@@ -185,7 +193,7 @@ def answer_of(
     connection = connection_class(place.host, place.port, timeout=ANSWER_S)
     connection.addresses = judged(place.host, place.port, place.shown, allow_local=allow_local)
     # A timeout of the socket bounds each wait, not all of them: a slow body would last for ever.
-    late = threading.Timer(WHOLE_S, lambda: peer.shutdown(socket.SHUT_RDWR))
+    late = threading.Timer(WHOLE_S, lambda: _shut(peer))
     late.daemon = True  # a timer must not hold up the end of a task
     try:
         connection.connect()

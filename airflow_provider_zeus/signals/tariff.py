@@ -150,8 +150,7 @@ def _rule(number: int, rule: object, unit: Unit) -> Rule:
 
 
 def _span(number: int, field: str, rule: Mapping[str, Any]) -> frozenset[int]:
-    """The months, days or hours of a field: names or numbers and ranges of them, as
-    ``"mon,wed-fri"``.
+    """The months, days or hours of a field: entries and ranges of them, as ``"mon,wed-fri"``.
 
     A missing field is the whole range. Raises JobSpecError.
     """
@@ -176,6 +175,8 @@ def _part(field: str, text: str) -> frozenset[int]:
     if dash:
         # "17-21" ends at 21 o'clock, though "mon-fri" has the friday; "6-6" is the whole day.
         is_exclusive = field == "hours"
+        if is_exclusive and end_text.strip() == "24":
+            end_text = "0"
         length = (_entry(field, end_text) - start - is_exclusive) % count + 1
     return frozenset((start - first + i) % count + first for i in range(length))
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import stat
 import threading
 from collections.abc import Iterator
@@ -84,8 +83,11 @@ def file_system(path: Path) -> str:
     except OSError:  # not Linux: then as if on one host's disk
         return ""
     for fields in (line.split() for line in lines):
-        # The kernel writes a space, tab, newline and backslash as octal numbers.
-        folder = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[1]))
+        name = fields[1]
+        # The kernel writes these as octal numbers; the backslash comes last, or it would make more.
+        for octal, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
+            name = name.replace(octal, character)
+        folder = Path(name)
         # Of two mounts at one place the later one hides the other: hence >= and not >.
         if real.is_relative_to(folder) and len(folder.parts) >= deepest:
             kind = fields[2]

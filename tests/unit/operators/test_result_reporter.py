@@ -173,17 +173,27 @@ def test_without_variables_it_lies_in_a_file(store: SqlStore, tmp_path: Path) ->
     assert not file.exists()
 
 
+@pytest.mark.parametrize("measured", [False, True])
 def test_with_nowhere_to_go_it_is_said_and_nothing_is_raised(
-    store: SqlStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: SqlStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, measured: bool
 ) -> None:
+    """A task that is measured as it is has no batch size."""
     first = two_attempts(store)
+    line = end(1, State.CONVERGED)
+    if measured:
+        planned = replace(first.planned, batch_size=None)  # type: ignore[arg-type]
+        decision = replace(first.decision, attempts=(planned,))
+        first = replace(first, planned=planned, decision=decision)
+        line = replace(line, batch_size=None)
     port = DictPort()
     port.down = True
     (tmp_path / "taken").write_text("a file where the folder should be")
     alone = reporter_of(None, port, first, tmp_path / "taken")
-    alone(end(1, State.CONVERGED))
+    alone(line)
     assert alone.cost_xcom()["attempts"][0]["untold"] == "lost"
-    assert [r.levelname for r in caplog.records][-1] == "ERROR"
+    last = caplog.records[-1]
+    assert last.levelname == "ERROR"
+    assert f"batch size {line.batch_size}," in last.getMessage()
 
 
 def test_a_total_with_a_gap_is_none(store: SqlStore, tmp_path: Path) -> None:

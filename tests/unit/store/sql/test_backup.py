@@ -4,7 +4,6 @@ and the way back.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sqlite3
@@ -187,11 +186,12 @@ def test_a_backup_that_cannot_be_made_leaves_the_older_one(
 
 
 def test_a_file_in_the_place_of_the_new_one_is_left_alone(
-    store: SqlStore, path: Path, tmp_path: Path
+    store: SqlStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another process, maybe in another container, where process ids are the same."""
+    """Of another process that makes the same backup."""
     file = tmp_path / "backup.db"
-    others = tmp_path / f"backup.db.{os.getpid()}.new"
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0a" * size)
+    others = tmp_path / "backup.db.0a0a0a0a.new"
     others.write_text("half a backup")
     with pytest.raises(StoreError, match="cannot be made"):
         backup(path, file)

@@ -43,6 +43,8 @@ def on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("/data/shared/airflow", "nfs4"),
         ("/data/shared2", "ext4"),
         ("/data/with space/airflow", "fuse.sshfs"),
+        ("/data/tab\there/airflow", "nfs4"),
+        ("/data/back\\040slash/airflow", "nfs4"),
         ("/twice/airflow", "cifs"),
     ],
 )
@@ -51,7 +53,8 @@ def test_a_path_is_on_the_file_system_that_was_mounted_nearest_to_it_last(
 ) -> None:
     text = (
         "/dev/vda / ext4 rw 0 0\nserver:/a /data/shared nfs4 rw 0 0\nme@b:/ /data/with\\040space"
-        " fuse.sshfs rw 0 0\n/dev/vdb /twice xfs rw 0 0\n//server/c /twice cifs rw 0 0\n"
+        " fuse.sshfs rw 0 0\ns:/t /data/tab\\011here nfs4 rw 0 0\n"
+        "s:/b /data/back\\134040slash nfs4 rw 0 0\n/dev/vdb /twice xfs rw 0 0\n//server/c /twice cifs rw 0 0\n"
     )
     mounted(monkeypatch, tmp_path, text)
     assert sqlite_file.file_system(Path(folder) / "zeus.db") == kind
