@@ -82,7 +82,7 @@ class LiveAttempt(AttemptSteps):
         self.metric: float | None = None
         self.target_value: float | None = None
         self._infinite = False  # no JSON holds an infinite metric
-        self._by_epoch: list[float] = []  # the chart of a run shows each epoch
+        self._by_epoch: list[float] = []  # ``metric`` is the newest alone, and the chart shows each
         self.taken = Taken(planned.start)
         self.measured: Sequence[ProfileSample] = sweep.measured
         self._limits = limits
@@ -92,7 +92,7 @@ class LiveAttempt(AttemptSteps):
         self._clock = clock
         self._profiled = bool(profiler.limits_w)
         self._outcome: tuple[State, str] | None = None
-        self._previous_good = False  # says nothing once it trains after all
+        self._previous_good = False  # not enough for not_needed: it may train after all
         self._paused_told_s = 0.0  # the sum of pauses would tell the same one in each later epoch
         self._waits = ""  # told once, at the end: until then their share still changes
         # Replaced as a whole, since the heartbeat's thread may send it at any moment.
@@ -198,7 +198,8 @@ class LiveAttempt(AttemptSteps):
         metric = self._picked(target, metrics)
         if metric is None:
             return
-        if self.no_data or math.isnan(metric):  # the metric is not a result of training
+        # No result of training: such a metric must not reach the target.
+        if self.no_data or math.isnan(metric):
             self._end_epoch()
             return
         reached = self.reached or target.reached(metric)
@@ -241,7 +242,7 @@ class LiveAttempt(AttemptSteps):
             self._meter.train.power_w,
             self._meter.observation().time_s,
         )
-        if self._waits:  # the line at the end of the run says how long
+        if self._waits:  # without the time: the line at the end of the run says how long
             log.warning(
                 "Zeus: this training waits for its batches. Try %s.", self._data_wait.to_try
             )

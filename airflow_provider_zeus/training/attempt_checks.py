@@ -89,8 +89,8 @@ class EpochSteps(NamedTuple):
     samples: int
     is_told: bool = True  # else they are those of ``drawn``, and a comparison would show nothing
     optimizer_steps: int = 0  # of one alone: two may share a step, as in a GAN
-    of_all_optimizers: int = 0  # two optimizers may also take turns
-    passes: int = 1  # each pass may end with a smaller batch
+    of_all_optimizers: int = 0  # a sum, since two optimizers may also take turns
+    passes: int = 1  # each may end with a smaller batch, and so have one step more
     # They show the size of a step even if nobody counts it.
     drawn: Mapping[int, int] = MappingProxyType({})
 
@@ -208,7 +208,7 @@ def _main_size(steps: Mapping[int, int]) -> int | None:
 
     :param steps: samples of a step -> how many steps had so many.
     """
-    even = 0.8  # the last batch of a pass may be smaller
+    even = 0.8  # the last batch of a pass may be smaller, so not all samples need to agree
     samples = {size: size * count for size, count in steps.items()}
     in_all = sum(samples.values())
     if not in_all:

@@ -44,7 +44,7 @@ class AttemptSteps:
         self, planned: PlannedAttempt, device: Device, sweep: Sweep, limit_found_w: float | None
     ) -> None:
         self.planned = planned
-        self.processes = 1  # each process of a training takes a share of a step
+        self.processes = 1  # of several, each sees its own share of a step alone
         self.local_batch_size = planned.batch_size
         # Kept, since the function may swallow it: each later call raises it again.
         self.interrupt: AttemptOver | None = None
@@ -64,7 +64,7 @@ class AttemptSteps:
         # If they are fewer than one batch, the plan chooses the next size by them.
         self.slice_samples: int | None = None
         self._torch = TorchSteps(self.torch_stepped, self._torch_pass_over)
-        self._steps_before = 0  # torch counts steps of all epochs
+        self._steps_before = 0  # torch counts through all epochs: one epoch's steps are the rest
         # Of the first such epoch: one gap is enough for the attempt to teach nothing.
         self._blind: str | None = None
         # Of torch's newest step: the author may still report it, and it must not count twice.
@@ -295,7 +295,7 @@ class AttemptSteps:
         self.told = True
         self._held = 0
         self._torch.only_compare()
-        if self._meter.stepped:  # by torch's showing: its author reports the same steps from now on
+        if self._meter.stepped:  # by torch's showing: with the author's, they would count twice
             self._meter.end_training()
             self._meter.samples = self._meter.epoch_from
             self._check = BatchSizeCheck(self.planned.batch_size)

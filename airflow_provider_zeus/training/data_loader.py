@@ -85,7 +85,7 @@ class _Pass:
         self._empty = True
         self._over = False
         self._counted = False
-        self._steps_before = 0  # a pass without a step is no training
+        self._steps_before = 0  # a pass without a step is no training, but a look at its batches
         self._began_s = 0.0
         self._waited_s = 0.0
         self._me = ref(self)
@@ -115,7 +115,7 @@ class _Pass:
             # An iterator, as Python's map or zip, gives its batches once: a later pass over it gets
             # an error, and is no epoch without data.
             if batches is self._loader:
-                with contextlib.suppress(TypeError):  # it has no hash
+                with contextlib.suppress(TypeError):  # without a hash it cannot be remembered
                     self._progress.drawn_from.add(batches)
             self._look_at(batch)
         return batch

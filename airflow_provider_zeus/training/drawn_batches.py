@@ -27,7 +27,7 @@ class BatchCount(DrawListener):
     def __init__(self, loader: Any, whole: int | None = None, *, likely: int | None = None) -> None:
         self._whole = batch_size_of(loader) or whole
         self._likely = self._whole or likely
-        self._left: int | None = None  # the last batch may be smaller; None: not known
+        self._left: int | None = None  # counted down, since the last batch may be smaller
         self._sizes = deque[int | None]()  # prefetched batches are drawn before they are trained on
         self._batches: Any = batches_of(loader)
         # Accelerate's loader takes batches apart, so its sampler does not tell their sizes.
@@ -48,7 +48,7 @@ class BatchCount(DrawListener):
             return size
         if self._left is None or self._whole is None:
             return size_of(batch, self._whole, self._likely)
-        # A sampler may yield more than its length.
+        # A sampler may yield more than its length: these batches count as whole ones.
         samples = min(self._whole, self._left) or self._whole
         self._left = max(self._left - samples, 0)
         return samples

@@ -48,7 +48,7 @@ class AttemptMeter:
         self._limit_found_w = limit_found_w
         self._pace = sweep.pace
         self._total = Span()
-        self.train = Span()  # validation does not depend on the batch size
+        self.train = Span()  # apart, since validation does not depend on the batch size
         self._point: Span | None = None
         # Each beside the training steps and in them: a validation, which waits for no batch of
         # theirs, must not hide how long the steps wait.
@@ -62,8 +62,8 @@ class AttemptMeter:
         # In a loop of steps without a loader nothing announces the end of the training steps.
         self._bare = False
         self._last_step: Reading | None = None  # the validation after the last step is no training
-        self._step_s = 0.0  # a long gap after the last step is validation
-        self._host: RaplDevice | None = None  # imports before the first epoch are no training
+        self._step_s = 0.0  # a gap is long only beside a usual step: validation begins there
+        self._host: RaplDevice | None = None  # opened late: imports would count before
 
     def start_epoch(self) -> None:
         """Begin an epoch. The first one starts the clock of the trial."""
@@ -315,7 +315,7 @@ class AttemptMeter:
             figures["rest_s"] = spent.rest_s - pause.rest_s
         host_j = None
         if self._host is not None:
-            host_j = self._host.energy_j() or None  # 0: its counters have not moved
+            host_j = self._host.energy_j() or None  # 0: its counters have not moved yet
         return Observation(
             **figures,  # type: ignore[arg-type]  # its values are floats or None
             **device_figures(device),

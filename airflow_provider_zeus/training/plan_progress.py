@@ -77,7 +77,7 @@ class PlanProgress:
         self.left = plan  # beside ``plan``, from whose first attempt the others are counted
         self.began_s = time.monotonic()
         self.live: LiveAttempt | None = None
-        # Run.batch_size may be read before an attempt begins: it is that of the usual one then.
+        # Before an attempt begins run.batch_size may be read: it is that of the usual one then.
         self.planned = plan.attempts[plan.index_alone]
         # Kept, since the author's code may swallow it: each later call raises it again.
         self.killed: TrainingKilled | None = None

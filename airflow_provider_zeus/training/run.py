@@ -160,7 +160,8 @@ class ZeusRun:
         temporary files. Of several processes only rank 0's is kept. Raises JobSpecError if no
         folder can be made.
         """
-        raise_again(self.progress.present.interrupt)  # outside of train() the attempt begins here
+        # Outside of train() the attempt begins here, and would drop a folder made before it.
+        raise_again(self.progress.present.interrupt)
         return self.progress.folder()
 
     def resumed(self, *, epochs: int) -> None:

@@ -35,7 +35,7 @@ class Taken:
     planned: Start | None
     starts: set[Start] = field(default_factory=set)
     why_cold: str | None = None  # stays: one cold model of several makes the start a cold one
-    served: float | None = None  # without it no later run shows whether this training was worth it
+    served: float | None = None  # only new data show whether the earlier start was worth it
 
     def take(self, start: Start, why_cold: str | None = None) -> None:
         """Note the start of a model."""

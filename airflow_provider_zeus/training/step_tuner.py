@@ -70,7 +70,7 @@ class StepTuner:
     """
 
     def __init__(self, plan: Plan, device: Device | None = None, ranks: Ranks = ALONE) -> None:
-        self.steps = 0  # a new model of the same kind goes on with its profile
+        self.steps = 0  # goes on with a new model of the same kind, as its profile does
         self.kind: int | None = None  # samples of another kind of step do not compare
         self.said = ""
         self._plan = plan
@@ -86,7 +86,7 @@ class StepTuner:
         # A second model must not lose the first one's samples.
         self._unsent: deque[ProfileSample] = deque()
         self._earlier: list[dict[str, Any]] = []  # a run reports all of its models together
-        self._changing = Lock()  # from one model to the next, which a heartbeat sees as a whole
+        self._changing = Lock()  # a heartbeat must not mix the figures of two models
         self._is_simulated = isinstance(device, SimulatedGpu) or plan.job.device.startswith(PREFIX)
         self._now_s: Callable[[], float] = time.perf_counter
         self._simulated: Device | None = None  # its clock stands still if no step advances it
@@ -189,7 +189,6 @@ class StepTuner:
         self._give_back()
         self._resources.close()
 
-    # ------------------------------------------------------------------ inside
     def _figures(self) -> list[dict[str, Any]]:
         """The figures of each model up to the one that is trained now."""
         with self._changing:
@@ -245,7 +244,8 @@ class StepTuner:
         is_pause = gap_s > self._long_s
         if is_pause:
             self._paused_at = self.steps
-        # While nothing is profiled only few steps come here, and every pause does.
+        # While nothing is profiled only few steps come here, and every pause does: pauses would
+        # become the usual gap.
         is_usual = was_paused or not is_pause
         if is_profiled or is_usual:
             self._gaps_s.append(gap_s)

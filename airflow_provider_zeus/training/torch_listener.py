@@ -118,7 +118,7 @@ class _Waiting(MetaPathFinder):
         if spec is None:
             return None
         loader = spec.loader
-        with suppress(Exception):  # a loader that lets nothing be added to it
+        with suppress(Exception):  # a loader may take no attribute: torch is not heard then
             execute = loader.exec_module
 
             def executed(module: Any) -> None:

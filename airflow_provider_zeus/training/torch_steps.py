@@ -71,7 +71,7 @@ class TorchSteps(DrawListener):
         self._ended = False  # a pass without a step was validation, or was taken ahead of its steps
         self._trained: LoaderPass | None = None
         self.remedy = ""  # one setting at a time: two would not tell which one helped
-        self._waits = Waits()  # waiting in validation is not told
+        self._waits = Waits()  # taken at each pause: a validation's are none of the training's
         self._since_s = 0.0
         # Persistent workers go on in the same pass, so a new epoch does not show by a new pass.
         self._paused = False
@@ -160,7 +160,7 @@ class TorchSteps(DrawListener):
         """Add a batch to those of its pass."""
         loader_pass = draw.of
         samples = self._share(loader_pass, draw.samples(self._whole))
-        # Taken out first: the newest pass is the last one.
+        # Taken out first, or a known pass would keep its place: the newest is the last one.
         self._recent = self._drawn.pop(loader_pass, 0) + samples
         self._drawn[loader_pass] = self._recent
         self._ended = False

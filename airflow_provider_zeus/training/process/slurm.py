@@ -102,7 +102,7 @@ class Job:
         try:
             subprocess.run(  # noqa: S603
                 self._words("scancel", self.number),
-                # The supervisor sends SIGTERM to every process below it.
+                # The supervisor sends SIGTERM to every process below it: it must not end scancel.
                 preexec_fn=ignore_sigterm,
                 env=self.environ,
                 timeout=cancel_s,
@@ -315,6 +315,6 @@ if __name__ == "__main__":
     try:
         raise SystemExit(main())
     except OSError as error:
-        # Sbatch is not there, or cannot be run: a shell's statuses say which.
+        # There is no sbatch, or it cannot be run: a shell's statuses say which.
         print(f"{sys.argv[3]}: {error.strerror}", file=sys.stderr, flush=True)
         raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from None

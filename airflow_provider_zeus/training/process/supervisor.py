@@ -129,7 +129,7 @@ def main() -> int:
     # Else init would adopt what the command leaves behind, and no one would end it.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
-        return 1  # the parent died before its pidfd was opened
+        return 1  # it died before its pidfd was opened, which could not show it any more
     try:
         tree = ProcessTree(command)
     except OSError as error:

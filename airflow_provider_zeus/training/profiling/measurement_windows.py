@@ -44,7 +44,7 @@ class Seen:
     """Readings of the cap, at one limit or in one piece of a window."""
 
     capped_s: float = 0.0
-    counted_s: float = 0.0  # old drivers have no such counter
+    counted_s: float = 0.0  # beside the time of the pieces: old drivers have no such counter
     clocks: list[Clocks] = field(default_factory=list)
 
     @property
@@ -81,7 +81,7 @@ class Seen:
             return ""
         # Under load a board goes near its highest clock, unless it has a reason, or is locked.
         locked = 0.8
-        step_mhz = 15.0  # boards step their clock by so much
+        step_mhz = 15.0  # boards step their clock by so much: less is no change
         top_mhz = max(clocks_mhz)
         if top_mhz > locked * highest_mhz[0] or top_mhz - min(clocks_mhz) > step_mhz:
             return ""
@@ -99,7 +99,7 @@ class CapWatch:
         self._tells = True
         self._since: tuple[Clocks, float] | None = None
         self._newest: tuple[Clocks, float] | None = None
-        # At each limit the clock is another one.
+        # By limit: the cap and the clock at one say nothing of those at another.
         self.at: defaultdict[float, Seen] = defaultdict(Seen)
 
     def open(self, now_s: float) -> None:
@@ -355,7 +355,7 @@ class DriftDetector:
                 self._span.since = reading
         if pauses:
             self._span.close(reading)
-        # Consecutive stretches with such a difference after which the profile no longer holds.
+        # One stretch may differ by chance: only after two in a row the profile no longer holds.
         strikes = 2
         return self._strikes >= strikes
 

@@ -172,7 +172,7 @@ class Sweep:
             return
         if self.profiler.slow and not pauses:
             self._know_slow()
-            if self._has_next:  # the driver answers faster now
+            if self._has_next:  # the driver answers faster now, so that windows can be read
                 self._start_profiling(reading, samples)
                 return
         rate = self._rate_to_compare()

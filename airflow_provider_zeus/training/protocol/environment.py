@@ -171,7 +171,7 @@ class Results:
         if missed and len(missed) == len(self._places):
             first = self._places[0]
             if line.kind == "final":
-                log_costs(first.waiting)  # the document, which holds them, is not written
+                log_costs(first.waiting)  # lost otherwise: no document holds them
             raise missed[first]
         for place, problem in missed.items():
             place.keep(line, problem)

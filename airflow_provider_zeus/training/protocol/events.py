@@ -209,7 +209,7 @@ class ResultWriter:
         """Keep other processes of the same command from writing meanwhile; if that hangs, go on
         after a second.
         """
-        descriptor = os.dup(self._file.fileno())  # the file may be closed in between
+        descriptor = os.dup(self._file.fileno())  # a write that fails may close the file
         try:
             for _ in range(20):
                 try:
