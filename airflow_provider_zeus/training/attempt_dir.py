@@ -186,7 +186,7 @@ def _size_of(folder: Path) -> int:
     size_bytes = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # another process may have removed it
+            with suppress(OSError):  # another process may have removed it: a size is only told
                 size_bytes += os.lstat(os.path.join(parent, name)).st_size
     return size_bytes
 

@@ -49,7 +49,7 @@ class AttemptSteps:
         # Kept, since the function may swallow it: each later call raises it again.
         self.interrupt: AttemptOver | None = None
         self.ended = False  # a second end would be a second row
-        self.passes = 0  # each may end with a smaller batch, which the check allows for
+        self.passes = 0  # with no step, it tells an empty loader from a loop without one
         self.told = False  # reported by the author: torch's own steps would count them twice
         self._device = device
         self._sweep = sweep
@@ -58,7 +58,7 @@ class AttemptSteps:
         self._check = BatchSizeCheck(planned.batch_size)
         self._in_epoch = False
         self._adoptable = False  # some loops load a first batch before epochs() begins the epoch
-        self._looked = False  # one pass before the first epoch is a look, a second one trains
+        self._looked = False  # a look at a first batch happens once: a second pass trains
         # Not raised at once: another pass may still train in this epoch.
         self._dropped: JobSpecError | None = None
         # If they are fewer than one batch, the plan chooses the next size by them.
@@ -72,7 +72,7 @@ class AttemptSteps:
         self._passes_before = 0
         self._outside = 0
         self._asked = False
-        self._bypassed: str | None = None  # a size that was not used teaches nothing
+        self._bypassed: str | None = None  # without it a size that was not used would be learnt
 
     def _refresh(self) -> None:
         """The sums are new."""

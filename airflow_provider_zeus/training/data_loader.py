@@ -81,7 +81,7 @@ class _Pass:
         self._first = first
         # Opened with the first batch: iter() starts a loader's worker processes.
         self._batches: Iterator[Any] | None = None
-        self._pending = 0  # a batch counts once the caller has trained on it
+        self._pending = 0  # counted late: the caller trains on a batch only after it was given
         self._empty = True
         self._over = False
         self._counted = False
@@ -210,7 +210,7 @@ class _Pass:
             return
         drawn_before = not self._first
         with contextlib.suppress(TypeError):  # an iterator without a hash is in no set
-            # Another run.data_loader() may have used it up, and not this one.
+            # Not by this loader alone: another run.data_loader() may have used it up.
             drawn_before |= self._loader in self._progress.drawn_from
         if drawn_before:
             raise JobSpecError.of(

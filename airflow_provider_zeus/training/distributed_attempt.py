@@ -199,7 +199,7 @@ class DistributedAttempt(LiveAttempt):
         own = self._meter.observation()
         ranks = self._ranks
         info = self._device.info
-        # A simulated clock is virtual: that of another process stands still.
+        # A simulated clock is virtual: that of another process stands still, and is no measurement.
         is_virtual = self._job.device.startswith(PREFIX)
         if is_virtual and not ranks.measures:
             own = replace(own, time_s=None, rest_s=None)
@@ -235,7 +235,8 @@ class DistributedAttempt(LiveAttempt):
 
     @property
     def _late(self) -> bool:
-        return bool(self._reports and self._reports[0].late)  # one clock decides for all
+        # By one clock: with its own, a rank could give up while the others wait for it.
+        return bool(self._reports and self._reports[0].late)
 
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
         if at_end_of_epoch and self.epochs_done:

@@ -59,9 +59,10 @@ class AttemptMeter:
         self._spent_before = NO_PAUSE  # sums go on over all epochs, and a pause shows in one alone
         self._tick_s = 0.0
         self._epoch_start: Reading | None = None
-        # In a loop of steps without a loader nothing announces the end of the training steps.
+        # In a loop without a loader nothing announces the end of the training steps: it is found
+        # by the gap after the last one.
         self._bare = False
-        self._last_step: Reading | None = None  # the validation after the last step is no training
+        self._last_step: Reading | None = None  # training ends with it, and not with validation
         self._step_s = 0.0  # a gap is long only beside a usual step: validation begins there
         self._host: RaplDevice | None = None  # opened late: imports would count before
 
@@ -149,7 +150,7 @@ class AttemptMeter:
             if last.left_out:  # no energy is known of that moment, so the window cannot end there
                 self._sweep.windows.drop()
             else:
-                reading = last  # the validation after it is no step
+                reading = last  # up to now, the validation would count as training
         self.advance(reading, phase_ends=True)
         self._sweep.stop(reading, self.samples, bare=self._bare)
         self.train.close(reading)

@@ -74,10 +74,10 @@ class PlanProgress:
         self.limits = limits or LimitControl(device, "")  # never entered, so it sets none
         # Also takes those of attempts that ended: the next one must not measure them again.
         self.profile = list(plan.profile)
-        self.left = plan  # beside ``plan``, from whose first attempt the others are counted
+        self.left = plan  # ``plan`` stays: attempts are counted from its first one
         self.began_s = time.monotonic()
         self.live: LiveAttempt | None = None
-        # Before an attempt begins run.batch_size may be read: it is that of the usual one then.
+        # Never None: authors read run.batch_size before an attempt begins.
         self.planned = plan.attempts[plan.index_alone]
         # Kept, since the author's code may swallow it: each later call raises it again.
         self.killed: TrainingKilled | None = None
@@ -203,7 +203,7 @@ class PlanProgress:
 
     def step(self, samples: int | None = None) -> None:
         """Count an optimizer step over ``samples``; default: the batch size."""
-        if self.killed is not None:  # on the training's path: no call more than needed
+        if self.killed is not None:  # each training step comes here: a call would slow it
             raise_again(self.killed)
         live = self.live or self.present
         if not live.told:

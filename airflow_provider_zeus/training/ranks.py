@@ -160,7 +160,7 @@ class RankReport(NamedTuple):
     unreported: float  # the error has to come on all ranks, or the others hang
     reached: float
     resumed: float
-    late: float  # one clock decides for all ranks
+    late: float  # by the clock of rank 0: others would differ, and leave the loop elsewhere
     metric: float | None
     target_value: float | None
     samples: float | None

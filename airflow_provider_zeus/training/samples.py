@@ -35,7 +35,7 @@ def samples_per_pass(loader: Any) -> float | None:
         if loader.batch_size is None or not hasattr(loader.sampler, "__len__"):
             samples = len(loader.dataset)
         else:
-            samples = len(loader.sampler)  # it may sample only a part of the data set
+            samples = len(loader.sampler)  # not of the data set: it may sample only a part of it
         # With drop_last the batches hold fewer samples, without it the last one is not full.
         return float(min(samples, len(loader) * (batch_size_of(loader) or samples)))
     except (TypeError, AttributeError):

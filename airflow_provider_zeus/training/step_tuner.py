@@ -70,7 +70,7 @@ class StepTuner:
     """
 
     def __init__(self, plan: Plan, device: Device | None = None, ranks: Ranks = ALONE) -> None:
-        self.steps = 0  # goes on with a new model of the same kind, as its profile does
+        self.steps = 0
         self.kind: int | None = None  # samples of another kind of step do not compare
         self.said = ""
         self._plan = plan
@@ -119,7 +119,7 @@ class StepTuner:
 
     def step(self, optimizer: Any = None) -> None:
         """Count a step of an optimizer; None: of the training, which reports its steps itself."""
-        if self.said or self._born != _forks:  # on the training's path: no call more than needed
+        if self.said or self._born != _forks:  # each training step comes here: a call would slow it
             return
         try:
             lead = None if self._lead is None else self._lead()

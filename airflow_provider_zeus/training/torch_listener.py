@@ -36,7 +36,7 @@ def on_steps(after: Heard) -> Callable[[], None]:
     Returns a function that ends it.
     """
     global _hearings
-    hearing = partial(after)  # one of its own, if two give the same function
+    hearing = partial(after)  # a new object: if two give one function, each ends its own hearing
     with _lock:
         is_first = not _hearings
         _hearings = (*_hearings, hearing)
@@ -82,7 +82,7 @@ def _end(hearing: Heard) -> None:
     with _lock:
         _hearings = tuple(other for other in _hearings if other is not hearing)
         if not _hearings:
-            with suppress(Exception):  # they were taken out already
+            with suppress(Exception):  # the training itself may have taken them out already
                 _hooks.close()
 
 
@@ -186,7 +186,7 @@ def of_all(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         key=lambda model: model["samples"],
     )
     figures = {**longest, "samples": samples}
-    for name in ("excess_j", "excess_s"):  # all of them were paid for
+    for name in ("excess_j", "excess_s"):  # the profiling of each model was paid for
         values = [model[name] for model in models]
         figures[name] = None if None in values else sum(values)
     return figures

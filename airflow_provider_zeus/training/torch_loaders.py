@@ -25,7 +25,7 @@ class Dispatch(NamedTuple):
     """
 
     processes: int = 1
-    draws: int = 1  # Accelerate draws one batch for several processes
+    draws: int = 1  # not always 1: Accelerate may draw a batch for each process, for one step
 
     def share(self, samples: int) -> int:
         """Samples of each process, of so many that were drawn: the last ones are filled up."""
@@ -42,7 +42,7 @@ class LoaderPass:
         self.is_asked = False
         # By torch's number of a batch: workers draw the indices of some batches in advance.
         self.indices: dict[int, int] = {}
-        self.is_exact = True  # a batch has as many samples as indices; of a stream at most so many
+        self.is_exact = True  # not of a stream: it may end before a batch has all of its indices
         self.samples = 0
         # None without a batch since the last step: the first one after it begins the measurement.
         self.waited_s: float | None = None
@@ -85,7 +85,7 @@ class DrawListener:
 
 
 _listeners: WeakSet[DrawListener] = WeakSet()
-# Weak: a pass ends with its iterator.
+# Weak: kept here, the passes of a long training would fill the memory.
 _passes: WeakKeyDictionary[Any, LoaderPass] = WeakKeyDictionary()
 
 

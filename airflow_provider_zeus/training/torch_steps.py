@@ -50,14 +50,14 @@ class TorchSteps(DrawListener):
     _newest: ClassVar[Callable[[], TorchSteps | None]] = lambda: None
 
     def __init__(self, stepped: Callable[[int], None], ended: Callable[[], None]) -> None:
-        # A training may have several, which take turns or share a step.
+        # By optimizer: several may share a step, and their sum would count it twice.
         self.by_optimizer: Counter[int] = Counter()
         self.sizes: Counter[int] = Counter()  # by samples: a mean would hide steps of two sizes
         self._in_epochs_before: Counter[int] = Counter()
         # Steps after the passes of an epoch may be a probe's; None while a pass trains.
         self._at_pause: Counter[int] | None = None
-        self._beside: Counter[int] = Counter()  # a step between two passes belongs to neither
-        self._only_compares = False  # its own count is better than what loaders show
+        self._beside: Counter[int] = Counter()  # a probe's steps between two passes must not count
+        self._only_compares = False  # if it reports steps itself, these would count twice
         self._rates: dict[int, float] = {}  # a schedule changes the rate later
         self._whole = 0
         self._listens = False
@@ -65,10 +65,11 @@ class TorchSteps(DrawListener):
         self._on_end = ended
         # The newest pass last: if none is known to train, the next step is most likely its own.
         self._drawn: dict[LoaderPass, int] = {}
-        self._recent = 0  # the step after a pass trains on its last batch
-        # A step after a pass that ended without one: of a validation, or of batches taken ahead.
+        self._recent = 0  # kept when a pass ends: a loop may step on its last batch after that
+        # The step after a pass without one may be of a validation's batch: too many such steps
+        # would teach a wrong size.
         self.unsure = 0
-        self._ended = False  # a pass without a step was validation, or was taken ahead of its steps
+        self._ended = False  # a pass without a step may be a validation, which is not to count
         self._trained: LoaderPass | None = None
         self.remedy = ""  # one setting at a time: two would not tell which one helped
         self._waits = Waits()  # taken at each pause: a validation's are none of the training's

@@ -81,7 +81,7 @@ class Trackers:
         numbers = {name: float(value) for name, value in wire.without_none(figures).items()}
         set_to = wire.without_none(settings)
         opened = self._open
-        self._open = {}  # the next attempt may open another run
+        self._open = {}  # else the next attempt's figures could go into this one's run
         for name in list(self._trackers):
             self._write(name, opened.get(name), prefix, numbers, set_to, curve)
 

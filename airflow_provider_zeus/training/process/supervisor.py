@@ -129,7 +129,7 @@ def main() -> int:
     # Else init would adopt what the command leaves behind, and no one would end it.
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
-        return 1  # it died before its pidfd was opened, which could not show it any more
+        return 1  # it died before its pidfd was opened, which may be of another process by now
     try:
         tree = ProcessTree(command)
     except OSError as error:

@@ -21,8 +21,8 @@ from airflow_provider_zeus.power.meter import MOST_SHARE, Reading, Span
 
 SETTLE_S = 1.0  # clocks take about a second to settle after a change of limit
 PIECES = 5  # the scatter of several pieces tells how sure a window is
-LEAST_PIECES = 2  # a slow driver would stop the training more often
-READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # each of them costs time of the training
+LEAST_PIECES = 2  # fewer than usual if a driver is slow, but one piece alone has no scatter
+READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # the training waits while each of them is read
 # A shorter window comes after some settling, so a training stays at each limit for so long.
 LEAST_AT_LIMIT_S = 1.0
 BOUND = 0.1  # single moments at the limit slow nothing
@@ -99,7 +99,7 @@ class CapWatch:
         self._tells = True
         self._since: tuple[Clocks, float] | None = None
         self._newest: tuple[Clocks, float] | None = None
-        # By limit: the cap and the clock at one say nothing of those at another.
+        # By limit: a lower one binds more, so a mean over all would say nothing.
         self.at: defaultdict[float, Seen] = defaultdict(Seen)
 
     def open(self, now_s: float) -> None:
@@ -218,7 +218,7 @@ class MeasurementWindows:
         self._settle_s = 0.0
         self._due_s = reading.time_s + self._piece_s - self._span.time_s
         self._span.since = reading
-        self._samples -= samples  # so that adding the count at the end gives the difference
+        self._samples -= samples  # a piece goes on over epochs: close() adds the count at its end
         self.cap.open(reading.time_s)
 
     def close(self, reading: Reading, samples: int) -> None:

@@ -98,7 +98,7 @@ def _doubts(
     # Both rates of a ratio err (sqrt 2); HALF_WIDTH is of 95 %, and this interval of 90 %.
     least = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96
     free = sum(one.pieces - 1 for one in measured.values())
-    least_free = 3  # a scatter of two pieces is chance
+    least_free = 3  # a scatter of so few pieces is chance, and so would be its interval
     if free < least_free:
         return least, least
     z = NormalDist().inv_cdf(1.0 - 0.05 / (len(measured) - 1))

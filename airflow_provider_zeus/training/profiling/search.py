@@ -235,7 +235,7 @@ class Search:
         most = permitted(rates, self.weights.slowdown, doubt)
         least = permitted(rates, self.weights.slowdown, {w: -d for w, d in doubt.items()})
         rivals = {best_w} & set(most)
-        # By so much each may be better than it was measured.
+        # Noise may hide that a limit is better by so much: measured again, it may win.
         better = {w: DOUBT * self._error(whole, w, best_w) for w in most}
         rivals |= {w for w in most if better[w] - self._excess(whole, w, best_w) > ENOUGH}
         # The time of the highest limit decides what is permitted, so it is measured again, too.

@@ -62,7 +62,7 @@ class Sweep:
         self.windows = MeasurementWindows(
             device, profiler.batch_size, profiler.min_s, profiler.min_steps
         )
-        # Of settling, too: the training pays for it as for the windows.
+        # Counts settling, too: the training pays for it as for the windows.
         self.spent = Span()
         self._spent_samples = 0
         self._since_samples = 0
@@ -209,7 +209,7 @@ class Sweep:
         ``at_end`` of the attempt a part of a piece counts too.
         """
         if self.windows.limit_w is not None:
-            self._device.limit_w()  # another process may have changed it
+            self._device.limit_w()  # read anew: under another's limit the pieces would be wrong
         if not self._in_force(self.windows.limit_w):
             self.windows.drop()
             return

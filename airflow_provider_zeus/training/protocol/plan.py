@@ -58,8 +58,8 @@ class Plan(HostSettings):
     job_id: Name
     ti_id: Name
     number: int
-    first_attempt: int  # an earlier try of the task has used the lower numbers
-    spec: Mapping[str, Any]  # a training needs no store and no DAG file
+    first_attempt: int  # not always 1: an earlier try of the task has used the lower numbers
+    spec: Mapping[str, Any]  # carried whole: a training has no store and no DAG file to ask
     attempts: tuple[PlannedAttempt, ...]
     stand_in: PlannedAttempt | None = None
     reliefs: tuple[PlannedAttempt, ...] = ()  # several: one of a size that failed is left out
@@ -70,7 +70,7 @@ class Plan(HostSettings):
     profile: tuple[ProfileSample, ...] = ()
     # An earlier trial may have died without restoring it: the limit in force is that trial's then.
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    signal: Followed | None = None  # a training host may have no way to the service
+    signal: Followed | None = None  # its series: a training host may have no way to the service
     previous: Previous | None = None
     # A larger batch size needs another rate than the run before.
     earlier_rate: EarlierRate | None = None
@@ -78,7 +78,7 @@ class Plan(HostSettings):
     state_dir: str | None = None
     restarts: bool = False  # a fresh process has all of the GPU's memory again
     attempt_root: str | None = None  # a model may not fit into the folder for temporary files
-    gpus_held: tuple[str, ...] = ()  # a child must not wait for its own parent
+    gpus_held: tuple[str, ...] = ()  # a child must not wait for the lock of its own parent
 
     @cached_property
     def job(self) -> ZeusJob:
