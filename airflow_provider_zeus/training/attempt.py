@@ -73,16 +73,16 @@ class LiveAttempt(AttemptSteps):
         self.number = number
         self.last = last
         self.reached = False
-        self.over = False  # a loop that has ended by itself leaves a whole model
+        self.over = False  # a loop that ended by itself leaves a whole model: no other may train it
         self.epochs_resumed = 0  # a checkpoint's epochs were paid by an earlier attempt
-        # an attempt that is tried again goes on where the one before it stopped
+        # Of the attempt before: one that goes on from its checkpoint reaches the target at once.
         self.epochs_before = 0
-        # an error names them: the target's may be among them under another name
+        # An error names them: the target's may be among them under another name.
         self.names: set[str] = set()
         self.metric: float | None = None
         self.target_value: float | None = None
         self._infinite = False  # no JSON holds an infinite metric
-        self._by_epoch: list[float] = []  # the chart of a run shows each epoch
+        self._by_epoch: list[float] = []  # ``metric`` is the newest alone, and the chart shows each
         self.taken = Taken(planned.start)
         self.measured: Sequence[ProfileSample] = sweep.measured
         self._limits = limits
@@ -92,14 +92,13 @@ class LiveAttempt(AttemptSteps):
         self._clock = clock
         self._profiled = bool(profiler.limits_w)
         self._outcome: tuple[State, str] | None = None
-        self._previous_good = False  # nothing has to be trained if the earlier model is still good
-        self._paused_told_s = 0.0  # a pause is told once
-        self._waits = ""  # it is told once, at the end, if mending it is worth a line
-        # sums up to the last reading; the heartbeat's thread sends it
+        self._previous_good = False  # not enough for not_needed: it may train after all
+        self._paused_told_s = 0.0  # the sum of pauses would tell the same one in each later epoch
+        self._waits = ""  # told once, at the end: until then their share still changes
+        # Replaced as a whole, since the heartbeat's thread may send it at any moment.
         self.snapshot = Observation()
         self._refresh()
 
-    # ------------------------------------------------------------------ the loop
     def resume(
         self,
         epochs: int,
@@ -199,11 +198,12 @@ class LiveAttempt(AttemptSteps):
         metric = self._picked(target, metrics)
         if metric is None:
             return
-        if self.no_data or math.isnan(metric):  # the metric is not a result of training
+        # No result of training: such a metric must not reach the target.
+        if self.no_data or math.isnan(metric):
             self._end_epoch()
             return
         reached = self.reached or target.reached(metric)
-        # first: it raises if no epoch has begun, and such a report must not count
+        # First: it raises if no epoch has begun, and such a report must not count.
         self._end_epoch(is_last=reached or self._epochs_trained + 1 >= self._max_epochs)
         self._tell_pause()
         self.reached = reached
@@ -242,14 +242,13 @@ class LiveAttempt(AttemptSteps):
             self._meter.train.power_w,
             self._meter.observation().time_s,
         )
-        if self._waits:  # the line at the end of the run says how long
+        if self._waits:  # without the time: the line at the end of the run says how long
             log.warning(
                 "Zeus: this training waits for its batches. Try %s.", self._data_wait.to_try
             )
         self._refresh()
         self._meter.close()
 
-    # ------------------------------------------------------------------ state
     @property
     def outcome(self) -> tuple[State, str | None]:
         """State and reason of this attempt if it ended now."""
@@ -346,7 +345,7 @@ class LiveAttempt(AttemptSteps):
         savings missed.
         """
         notes = self._data_wait.notes(self._meter.busy(in_steps=True), self._meter.train.power_w)
-        # how much of the time the highest limit bound
+        # Of the highest limit alone: any lower one is set so that it binds.
         at_top = self._sweep.windows.cap.at[self._sweep.profiler.top_w]
         figures = {"capped": at_top.share, "sm_clock_mhz": at_top.clock_mhz}
         notes |= wire.without_none(figures)
@@ -359,7 +358,6 @@ class LiveAttempt(AttemptSteps):
         """Return profile samples and power points since the last call. Any thread may call."""
         return self._sweep.take_unsent(), drain(self._meter.points)
 
-    # ------------------------------------------------------------------ inside
     def _take_epoch(self) -> None:
         """Begin an epoch of ours; one that steps have begun is taken as it is."""
         self.names.clear()
@@ -400,11 +398,11 @@ class LiveAttempt(AttemptSteps):
         is_first = self.metric is None and not self._infinite
         if is_first and not self.epochs_before:
             self._doubt(target, metric)
-        # an overflow, for example: kept as a reason, since no JSON can hold the value
+        # An overflow, for example: kept as a reason, since no JSON can hold the value.
         self._infinite = math.isinf(metric)
         self.metric = None if self._infinite else metric
         self.target_value = target.value
-        # not finite: infinite, or NaN without data
+        # The chart's values are JSON too: no overflow, and no NaN of an epoch without data.
         if self._meter.epochs_done and math.isfinite(metric):
             self._by_epoch = [*self._by_epoch, metric][:MOST_EPOCHS]
         self._refresh()
@@ -541,7 +539,7 @@ class LiveAttempt(AttemptSteps):
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
         if self.last:
             return
-        # before the bounds: a kept model in time is worth more than another size
+        # Before the bounds: a kept model in time is worth more than another size.
         if self._late:
             self._give_up(
                 State.GIVEN_UP,
@@ -579,7 +577,7 @@ class LiveAttempt(AttemptSteps):
         :param per_sample: cost by the profile [J].
         :param is_measured: without a profile, whole epochs tell it.
         """
-        # energy per sample, as slices differ in size
+        # By energy per sample, as slices differ in size.
         if per_sample is not None:
             return per_sample * size if size else None
         if not is_measured:
@@ -589,6 +587,6 @@ class LiveAttempt(AttemptSteps):
 
     def _give_up(self, state: State, reason: str) -> NoReturn:
         self._outcome = (state, reason)
-        # kept: each later call raises it again, if the function swallows it
+        # Kept: each later call raises it again, if the function swallows it.
         self.interrupt = AttemptOver(reason)
         raise self.interrupt

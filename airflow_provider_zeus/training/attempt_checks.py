@@ -38,6 +38,7 @@ def bound_passed(
     """
     epochs = so_far.epochs or 0.0
     most_epochs = math.inf if planned.bound_epochs is None else planned.bound_epochs
+    # A bound of whole epochs must not be passed by the rounding of a sum of fractions.
     if epochs + at_end_of_epoch > most_epochs + 1e-9:
         bound_text = f"the bound is {most_epochs:.3g}"
         return f"{epochs_text(epochs)} without reaching the target; {bound_text}"
@@ -82,16 +83,15 @@ MOST_SEEN = 0.8  # the last batch of a pass may be smaller, so not all steps nee
 class EpochSteps(NamedTuple):
     """The steps of one epoch: counted by the run, and seen of torch.
 
-    Samples are those of all processes.
+    Samples are those of all processes. ``is_told``: the author or his loader counted them.
     """
 
     samples: int
-    # by the author or his loader; else they are those that torch's loaders gave
-    is_told: bool = True
-    optimizer_steps: int = 0  # two optimizers may share a step, as in a GAN
-    of_all_optimizers: int = 0  # two optimizers may also take turns
-    passes: int = 1  # each pass may end with a smaller batch
-    # they show the size of a step even if nobody counts it
+    is_told: bool = True  # else they are those of ``drawn``, and a comparison would show nothing
+    optimizer_steps: int = 0  # of one alone: two may share a step, as in a GAN
+    of_all_optimizers: int = 0  # a sum, since two optimizers may also take turns
+    passes: int = 1  # each may end with a smaller batch, and so have one step more
+    # They show the size of a step even if nobody counts it.
     drawn: Mapping[int, int] = MappingProxyType({})
 
     @property
@@ -137,7 +137,7 @@ class BatchSizeCheck:
     def __init__(self, batch_size: int) -> None:
         self.batch_size = batch_size
         self._others: Counter[int] = Counter()  # the error names the size that was seen
-        self._fits = False  # one epoch that fits settles it
+        self._fits = False  # one epoch that fits settles it: a false alarm is worse than a miss
 
     def add(self, samples: int) -> None:
         """Count a step of another size."""
@@ -150,7 +150,7 @@ class BatchSizeCheck:
         b = self.batch_size
         if epoch.samples < 2 * b or not epoch.optimizer_steps:
             return None
-        if epoch.drew_for_each(b):  # two optimizers may take turns
+        if epoch.drew_for_each(b):  # first: of two that take turns, optimizer_steps counts one
             self._fits = True
             return None
         if epoch.is_told and self._size_counted(epoch.samples) is not None:
@@ -160,8 +160,8 @@ class BatchSizeCheck:
         size = _main_size(epoch.drawn)
         if size is None or is_close(size, b):
             return None
-        # of several steps on one batch, and of batches that a thread loads in advance, the mean
-        # shows the size
+        # Several steps on one batch, or a thread that loads in advance, hide the size of a single
+        # step; the mean still shows it.
         if epoch.may_be_of(b, epoch.drawn_samples):
             self._fits = True
             return None
@@ -183,8 +183,8 @@ class BatchSizeCheck:
             return f"no step was counted, so nothing shows that batch size {b} was used"
         size = self._size_counted(samples)
         if self._fits or size is None:
-            return None  # gradients were accumulated, or sizes vary
-        # the last batch of an epoch may be any size
+            return None  # gradients were accumulated, or sizes vary: that proves nothing
+        # The last batch of an epoch may be any size, and a small slice has few others.
         if (samples_per_epoch or 0.0) < 2 * max(b, size):
             return None
         return None if is_close(size, b) else not_chosen(size, b)
@@ -208,7 +208,7 @@ def _main_size(steps: Mapping[int, int]) -> int | None:
 
     :param steps: samples of a step -> how many steps had so many.
     """
-    even = 0.8  # the last batch of a pass may be smaller
+    even = 0.8  # the last batch of a pass may be smaller, so not all samples need to agree
     samples = {size: size * count for size, count in steps.items()}
     in_all = sum(samples.values())
     if not in_all:
@@ -226,10 +226,10 @@ def is_close(size: float, other: float) -> bool:
 
 
 class Waste(NamedTuple):
-    """The part of an attempt that goes into waiting for batches."""
+    """The part of an attempt that goes into waiting for batches; ``waited``: by the processor."""
 
-    waited: float  # a processor that waits for batches leaves the GPU idle
-    share: float
+    waited: float
+    share: float  # at most the GPU's idle time: it works on its queue while the processor waits
     time_s: float
 
 
@@ -323,13 +323,13 @@ def remedy(loader: Any) -> str:
     if not isinstance(workers, int):
         return ahead
     again = f"{counted(workers, 'worker')} started again for each pass"
-    factor = setting("prefetch_factor") or 0  # torch's own default, if none is set
+    factor = setting("prefetch_factor") or 0  # None without workers, which compares with no number
     may_have_some = workers == 0 and processors > 1
     may_keep_them = workers > 0 and setting("persistent_workers") is False
     may_pin = torch_cuda() is not None and setting("pin_memory") is False
     may_have_more = 0 < workers < processors - 1
     may_be_ahead = workers > 0 and factor <= 2
-    settings = (  # the first one that can apply is the one to try
+    settings = (  # the first that can apply, alone: two at once would not tell which one helped
         (may_have_some, f"num_workers={min(processors - 1, 4)} {here}"),
         (may_keep_them, f"persistent_workers=True in the DataLoader: {again}"),
         (may_pin, "pin_memory=True in the DataLoader"),

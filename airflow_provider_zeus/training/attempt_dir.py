@@ -44,7 +44,8 @@ class AttemptDir:
     def __init__(self, root: str | None) -> None:
         place = Path(root or "")
         try:
-            place = Path(root or tempfile.gettempdir())  # raises if none can be written to
+            # Within the try: it raises if no folder for temporary files can be written to.
+            place = Path(root or tempfile.gettempdir())
             private_files.make_folder(place)
             remove_orphans(place)
             self._lock, self._marker = _locked_marker(place)
@@ -67,7 +68,7 @@ class AttemptDir:
             return
         self.kept = True
         try:
-            # in one call, so that a kill leaves the old text or the new one
+            # In one call, so that a kill leaves the old text or the new one.
             os.pwrite(self._lock, _KEPT + _host(), 0)
         except OSError as error:
             log.warning("Zeus could not write %s: %s", self._marker, error)
@@ -128,8 +129,8 @@ def remove_orphans(root: Path) -> int:
                 removed += 1
             elif text or os.path.lexists(folder):
                 continue
-            # without both, its process was killed before it could write to its marker, and so
-            # before it made the folder
+            # Without both, its process was killed before it could write to its marker, and so
+            # before it made the folder.
             marker.unlink(missing_ok=True)
     return removed
 
@@ -143,6 +144,7 @@ def kept_by_the_dead(root: Path) -> list[KeptFolder]:
         marker for marker, text in _markers_of_the_dead(root) if text == _KEPT + _host()
     )
     folders = [marker.with_suffix("") for marker in markers]
+    # A link is none that was made here, and could name any folder as a kept one.
     plain = [folder for folder in folders if not folder.is_symlink()]
     return [KeptFolder(folder, _size_of(folder)) for folder in plain if folder.is_dir()]
 
@@ -154,11 +156,12 @@ def _host() -> bytes:
 def _locked_marker(place: Path) -> tuple[int, Path]:
     """A new marker file, and its descriptor, which holds the lock. Raises OSError."""
     while True:
-        descriptor, name = tempfile.mkstemp(_MARKER, _PREFIX, place)  # private: O_EXCL, mode 0600
+        # O_EXCL and mode 0600: in a shared folder no other user can plant the marker, or lock it.
+        descriptor, name = tempfile.mkstemp(_MARKER, _PREFIX, place)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(descriptor).st_nlink:
             return descriptor, Path(name)
-        # another run took it for one that was left behind, before it was locked
+        # Another run took it for one that was left behind, before it was locked.
         os.close(descriptor)
 
 
@@ -166,13 +169,15 @@ def _markers_of_the_dead(root: Path) -> Iterator[tuple[Path, bytes]]:
     """Markers of this user that no process holds, each locked while it is looked at, and their
     text.
     """
+    # Others may write to a shared root: no link is followed, and no pipe blocks the open.
     how = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     for marker in root.glob(f"{_PREFIX}*{_MARKER}"):
         with suppress(OSError), open(os.open(marker, how), "rb", buffering=0) as lock:
             status = os.fstat(lock.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
                 continue
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process runs
+            # Raises while its process runs, so that its folder is left alone.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield marker, lock.read(256)
 
 
@@ -181,7 +186,7 @@ def _size_of(folder: Path) -> int:
     size_bytes = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # another process may have removed it
+            with suppress(OSError):  # another process may have removed it: a size is only told
                 size_bytes += os.lstat(os.path.join(parent, name)).st_size
     return size_bytes
 

@@ -61,12 +61,12 @@ def _start_anew(seed: int) -> None:
     """Free the memory of the attempt before; seed the generators, so that attempts do not
     correlate.
     """
-    # the attempt before may be in cycles of references, with its memory on the GPU
+    # The attempt before may be in cycles of references, with its memory on the GPU.
     gc.collect()
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed(seed % 2**32)
+        numpy.random.seed(seed % 2**32)  # numpy refuses a larger one
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(seed)
@@ -87,7 +87,8 @@ def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> 
     """
     live = run.live
     kept = False
-    error = getattr(sys, "last_value", None)  # the interpreter sets it when an error ends a script
+    # At exit no error is handed over: the interpreter leaves it there when one ends a script.
+    error = getattr(sys, "last_value", None)
     if error is error_before:
         error = None
     if live is None:
@@ -100,7 +101,7 @@ def end_unfinished(run: PlanProgress, *, error_before: BaseException | None) -> 
 
 def _end_left(run: PlanProgress, live: LiveAttempt, error: BaseException | None) -> bool:
     """Write the end of an attempt whose loop the process left; return whether its model is kept."""
-    # a swallowed interrupt ends the attempt too
+    # A swallowed interrupt ends the attempt too: what was trained after it is not kept.
     stopped = error or live.interrupt or run.killed
     has_model = live.left_after_report or live.not_needed
     kept = run.loop_only and has_model and stopped is None
@@ -122,7 +123,7 @@ def _run_attempt(
     run: PlanProgress, live: LiveAttempt, fn: Callable[[], T]
 ) -> tuple[bool, T | None]:
     """Call ``fn`` for one attempt; return whether the model is kept, and the function's value."""
-    # an exception that the author's code around train() handles is no signal of this attempt
+    # An exception that the author's code around train() handles is no signal of this attempt.
     handled = sys.exc_info()[1]
     try:
         value = fn()
@@ -136,7 +137,7 @@ def _run_attempt(
         return False, None
     with outlived("write the end of this attempt", but=(ReportError, BelowTargetError)):
         return _end_returned(run, live, value), value
-    # something of ours failed: the function has returned, so its model must not be lost
+    # Something of ours failed: the function has returned, so its model must not be lost.
     raise_again(run.killed)
     kept = live.interrupt is None
     state = State.EXHAUSTED if kept else State.GIVEN_UP
@@ -372,6 +373,7 @@ def returned(value: object) -> str | None:
     """
     text = ""
     try:
+        # In pieces: a large value must not be encoded whole just to find that it is too long.
         for piece in json.JSONEncoder(allow_nan=False, default=os.fspath).iterencode(value):
             text += piece
             if len(text) > MOST_RETURNED:
@@ -476,7 +478,8 @@ def drop_frames(error: BaseException) -> None:
     """
     for related_error in list(related(error)):
         for name in ("__traceback__", "__cause__", "__context__"):
-            BaseException.__setattr__(related_error, name, None)  # an exception may be frozen
+            # An exception may be a frozen dataclass, which refuses a plain assignment.
+            BaseException.__setattr__(related_error, name, None)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -484,9 +487,8 @@ def out_of_memory(error: BaseException) -> bool:
 
     One in a group counts, and one that it was raised from.
     """
-    # "Caught ...": torch's text for an error of a DataLoader's worker, or of its thread that pins
-    # memory
-    # by texts: each framework has error classes of its own, and none is imported here
+    # By texts: each framework has error classes of its own, and none is imported here. torch puts
+    # "Caught ..." before an error of a DataLoader's worker, or of its thread that pins memory.
     words = (
         r"(?i)out[ _]of[ _](shared )?memory|(can't|cannot) allocate memory|not enough "
         r"memory|\bOOM\b|bad_alloc|"

@@ -28,8 +28,8 @@ from airflow_provider_zeus.training.torch_steps import TorchSteps
 
 log = guarded_log(__name__)
 
-# Samples before an epoch begins, or after the last one has ended, as a share of it, that change
-# what it shows little. Steps between two epochs are before the second one.
+# As a share of an epoch: a few steps outside of it, as of a warm-up, change little of what it
+# shows, and an alarm would waste the whole run.
 MOST_OUTSIDE = 0.1
 
 
@@ -44,14 +44,13 @@ class AttemptSteps:
         self, planned: PlannedAttempt, device: Device, sweep: Sweep, limit_found_w: float | None
     ) -> None:
         self.planned = planned
-        self.processes = 1  # each process of a training takes a share of a step
-        # each process of a training takes a share of a step
+        self.processes = 1  # of several, each sees its own share of a step alone
         self.local_batch_size = planned.batch_size
-        # a step can only note it: the loop ends at its next epoch
+        # Kept, since the function may swallow it: each later call raises it again.
         self.interrupt: AttemptOver | None = None
         self.ended = False  # a second end would be a second row
-        self.passes = 0  # each pass may end with a smaller batch
-        self.told = False  # then torch's own steps would count twice
+        self.passes = 0  # with no step, it tells an empty loader from a loop without one
+        self.told = False  # reported by the author: torch's own steps would count them twice
         self._device = device
         self._sweep = sweep
         self._meter = AttemptMeter(device, sweep, limit_found_w)
@@ -59,22 +58,21 @@ class AttemptSteps:
         self._check = BatchSizeCheck(planned.batch_size)
         self._in_epoch = False
         self._adoptable = False  # some loops load a first batch before epochs() begins the epoch
-        self._looked = False  # a batch that was only looked at is no part of an epoch
-        # a loader may drop all samples, for example by drop_last
+        self._looked = False  # a look at a first batch happens once: a second pass trains
+        # Not raised at once: another pass may still train in this epoch.
         self._dropped: JobSpecError | None = None
-        # of all processes, if a loader had no batch of them
+        # If they are fewer than one batch, the plan chooses the next size by them.
         self.slice_samples: int | None = None
         self._torch = TorchSteps(self.torch_stepped, self._torch_pass_over)
-        self._steps_before = 0  # torch counts steps of all epochs
-        # of the first epoch whose steps, and so their samples, were not seen
+        self._steps_before = 0  # torch counts through all epochs: one epoch's steps are the rest
+        # Of the first such epoch: one gap is enough for the attempt to teach nothing.
         self._blind: str | None = None
-        # samples of the newest step that torch showed, until another one shows that it was not
-        # reported
+        # Of torch's newest step: the author may still report it, and it must not count twice.
         self._held = 0
         self._passes_before = 0
         self._outside = 0
         self._asked = False
-        self._bypassed: str | None = None  # a size that was not used teaches nothing
+        self._bypassed: str | None = None  # without it a size that was not used would be learnt
 
     def _refresh(self) -> None:
         """The sums are new."""
@@ -84,7 +82,6 @@ class AttemptSteps:
         """Raise AttemptOver if the attempt is not worth going on."""
         raise NotImplementedError
 
-    # ------------------------------------------------------------------ of the training
     def start_pass(self, expected_samples: float | None) -> Callable[[int], None]:
         """Begin a pass over this process's training data, of so many samples; None when the loader
         does not know.
@@ -124,7 +121,7 @@ class AttemptSteps:
         """
         if not self._in_epoch:
             return
-        # one step late: the author may report this one after torch has made it
+        # One step late: the author may report this one after torch has made it.
         before = self._held
         self._held = samples
         if before:
@@ -150,7 +147,6 @@ class AttemptSteps:
         self._torch.pause()
         self._add_wait(waited_s, looped_s, "" if loader is None else remedy(loader))
 
-    # ------------------------------------------------------------------ state
     @property
     def no_data(self) -> bool:
         """Whether there was nothing to train on."""
@@ -188,7 +184,6 @@ class AttemptSteps:
         meter = self._meter
         return not any((meter.epochs_done, meter.samples, self._in_epoch, self.passes))
 
-    # ------------------------------------------------------------------ inside
     def _begin_epoch(self) -> None:
         self._in_epoch = True
         self._torch.listen(self.local_batch_size)
@@ -229,7 +224,8 @@ class AttemptSteps:
 
     def _why_not_torchs(self, samples: int) -> str | None:
         """Why the steps of this epoch are not of the chosen size, as torch shows."""
-        # DeepSpeed makes a step of torch for each group of parameters
+        # DeepSpeed makes a step of torch for each group of parameters, so their count shows no
+        # size.
         if "deepspeed" in sys.modules:
             return None
         steps = self._torch.steps_in_epoch
@@ -299,7 +295,7 @@ class AttemptSteps:
         self.told = True
         self._held = 0
         self._torch.only_compare()
-        if self._meter.stepped:  # else the same steps would count twice
+        if self._meter.stepped:  # by torch's showing: with the author's, they would count twice
             self._meter.end_training()
             self._meter.samples = self._meter.epoch_from
             self._check = BatchSizeCheck(self.planned.batch_size)
@@ -328,7 +324,7 @@ class AttemptSteps:
 
     def _start_training(self, *, first_step_done: bool) -> None:
         raise_again(self.interrupt)
-        # a loop without epochs(), or a first batch that is looked at before the loop
+        # Steps need an epoch: a loop may have no epochs(), or look at a first batch before it.
         if not self._in_epoch:
             self._begin_epoch()
             self._adoptable = True
@@ -339,7 +335,7 @@ class AttemptSteps:
         is_open = number == self.passes and self._meter.training
         if self.ended or not is_open:
             return
-        # a first batch was looked at before epochs(), and is no step
+        # A first batch was looked at before epochs(), and is no step.
         is_first = self._adoptable and not self._meter.samples
         if is_first and not self._looked:
             self._looked = True
@@ -367,7 +363,7 @@ class AttemptSteps:
             return
         now_s = device.now_s()
         if now_s >= meter.due_s and meter.take_due_readings(now_s):
-            if not meter.behind:
+            if not meter.behind:  # else the new sums would lack their energy, which is known soon
                 self._refresh()
             self._check_bound(at_end_of_epoch=False)
 
@@ -378,7 +374,7 @@ class AttemptSteps:
         It is said if these steps teach nothing of the batch size.
         """
         if self._in_epoch:
-            # after an error on the GPU every call may raise that error again
+            # After an error on the GPU every call may raise that error again.
             with contextlib.suppress(Exception):
                 self._torch_pass_over()
                 self._meter.end_training()
@@ -420,6 +416,6 @@ class AttemptSteps:
         unsure = self._torch.unsure * whole / self.local_batch_size
         if 2 * unsure <= samples:
             return False
-        # twice as many steps as passes have batches
+        # Twice as many as the passes have batches: a false alarm is worse than a miss.
         most = 2 * (samples + (self._meter.epochs_done + 1) * whole)
         return all(steps * whole > most for steps in self._torch.by_optimizer.values())

@@ -46,13 +46,13 @@ class ZeusDataLoader:
         self._progress = progress
         self._likely = batch_size
         self._shared = shared
-        self._passes = 0  # a sampler has another order in each pass
+        self._passes = 0
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __getattr__(self, name: str) -> Any:
-        # of a copy that is being made, which has no loader yet
+        # A copy that is being made has no loader yet: to look it up would call this for ever.
         if name == "loader" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.loader, name)
@@ -79,13 +79,13 @@ class _Pass:
         self._progress = progress
         self._likely = likely
         self._first = first
-        # worker processes start with the first batch alone
+        # Opened with the first batch: iter() starts a loader's worker processes.
         self._batches: Iterator[Any] | None = None
-        self._pending = 0  # a batch counts once the caller has trained on it
+        self._pending = 0  # counted late: the caller trains on a batch only after it was given
         self._empty = True
         self._over = False
         self._counted = False
-        self._steps_before = 0  # a pass without a step is no training
+        self._steps_before = 0  # a pass without a step is no training, but a look at its batches
         self._began_s = 0.0
         self._waited_s = 0.0
         self._me = ref(self)
@@ -112,9 +112,10 @@ class _Pass:
         if self._empty:
             self._empty = False
             self._steps_before = self._progress.present.optimizer_steps
-            # an iterator, as Python's map or zip: it gives its batches once
+            # An iterator, as Python's map or zip, gives its batches once: a later pass over it gets
+            # an error, and is no epoch without data.
             if batches is self._loader:
-                with contextlib.suppress(TypeError):  # it has no hash
+                with contextlib.suppress(TypeError):  # without a hash it cannot be remembered
                     self._progress.drawn_from.add(batches)
             self._look_at(batch)
         return batch
@@ -136,7 +137,8 @@ class _Pass:
 
     def _begun(self) -> Iterator[Any]:
         beside = self._progress.newest_pass()
-        expected: float | None = 0.0  # side by side with another pass: a step has a batch of each
+        # Side by side with another pass a step has a batch of each: its samples count once.
+        expected: float | None = 0.0
         if beside is None or beside._counted or not beside._pending:
             expected = samples_per_pass(self._loader)
         self._leave = self._progress.start_pass(expected)
@@ -207,8 +209,8 @@ class _Pass:
         if self._batches is not self._loader:
             return
         drawn_before = not self._first
-        with contextlib.suppress(TypeError):  # of an iterator without a hash
-            # also if another run.data_loader() gave its batches
+        with contextlib.suppress(TypeError):  # an iterator without a hash is in no set
+            # Not by this loader alone: another run.data_loader() may have used it up.
             drawn_before |= self._loader in self._progress.drawn_from
         if drawn_before:
             raise JobSpecError.of(
@@ -234,7 +236,7 @@ def run_loader(
         return ZeusDataLoader(make_loader(data, batch_size, options), progress, batch_size)
     shared: Any = None
     if _is_to_divide(data, options):
-        # the same in all processes: the shares are then disjoint
+        # The same in all processes: the shares are then disjoint.
         seed = progress.plan.seed
         if progress.live is not None:
             seed += progress.live.passes
@@ -269,7 +271,7 @@ def _not_divided(loader: Any) -> str:
     else empty.
     """
     torch_loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", ())
-    # Accelerate's divides each batch
+    # Accelerate's loader divides each batch itself, so no sample is trained on twice.
     if not isinstance(loader, torch_loader) or hasattr(loader, "split_batches"):
         return ""
     from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
@@ -338,7 +340,7 @@ def _several_in_one(data: Any, batch_size: int) -> str:
 
 def _rows_of_columns(data: Sequence[Any], batch_size: int) -> int | None:
     """Rows of the arrays in a list if these are the columns of a data set; None if they are not."""
-    most_columns = 8
+    most_columns = 8  # a longer list is one of samples rather than of columns: judgement
     if not 2 <= len(data) <= most_columns:
         return None
     shapes = [tuple(getattr(entry, "shape", ())) for entry in data]
@@ -347,7 +349,7 @@ def _rows_of_columns(data: Sequence[Any], batch_size: int) -> int | None:
     rows: int = shapes[0][0]
     if any(shape[0] != rows for shape in shapes):
         return None
-    # arrays of one shape may be samples, unless there are too few of them for one batch
+    # Arrays of one shape may be samples, unless there are too few of them for one batch.
     if len(set(shapes)) == 1 and not len(data) < batch_size <= rows:
         return None
     return rows
@@ -381,7 +383,7 @@ def make_loader(data: Any, batch_size: int, options: Mapping[str, Any]) -> Any:
     else:
         sized: dict[str, int | None] = {"batch_size": batch_size}
         if getattr(options.get("sampler"), "batch_size", None) is not None:
-            sized = {"batch_size": None}  # it gives whole batches of indices
+            sized = {"batch_size": None}  # with a size, torch would make batches of its batches
         if options.get("batch_sampler") is not None:
             sized = {}
         data = _torch_data().DataLoader(data, **{**sized, **options})

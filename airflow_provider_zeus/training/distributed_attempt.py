@@ -60,7 +60,6 @@ class DistributedAttempt(LiveAttempt):
         self.processes = ranks.size
         self.local_batch_size = ranks.share(self.planned.batch_size)
 
-    # ------------------------------------------------------------------ the loop
     def next_epoch(self, target: Target) -> int | None:
         """Begin the next epoch as in one process, once all agree.
 
@@ -115,7 +114,7 @@ class DistributedAttempt(LiveAttempt):
         try:
             self._exchange(has_left=True)
         except Exception:
-            # of any kind that the transport raises: the function has returned, its model counts
+            # Of any kind that the transport raises: the function has returned, its model counts.
             log.exception(
                 "Zeus: the other processes do not answer; their energy of the last epoch is not "
                 "known."
@@ -139,7 +138,6 @@ class DistributedAttempt(LiveAttempt):
         reasons = {**self.snapshot.reasons, **dict.fromkeys(unknown, not_gathered)}
         self.snapshot = replace(self.snapshot, **unknown, reasons=reasons)  # type: ignore[arg-type]
 
-    # ------------------------------------------------------------------ state
     @property
     def no_data(self) -> bool:
         """Whether rank 0 had nothing to train on at the last exchange: the same on all ranks."""
@@ -159,7 +157,6 @@ class DistributedAttempt(LiveAttempt):
             return False
         return self._meter.epochs_done == self._reports[self._ranks.rank].epochs
 
-    # ------------------------------------------------------------------ inside
     def _end_epoch_of_others(self) -> None:
         """End an epoch of a process other than rank 0, whose reports alone count."""
         if self._ranks.rank:
@@ -179,7 +176,7 @@ class DistributedAttempt(LiveAttempt):
             self.snapshot = before
 
     def _bypass(self, why: str) -> None:
-        # its steps count; another process may see less, as of dispatched batches
+        # The steps of rank 0 count; another process may see less, as of dispatched batches.
         if not self._ranks.rank:
             super()._bypass(why)
 
@@ -195,18 +192,18 @@ class DistributedAttempt(LiveAttempt):
         self.metric = first.metric
         self.target_value = first.target_value
         self._refresh()
-        # MAXPOWER of Eq. 2 is that of all hosts, which only the exchange tells
+        # MAXPOWER of Eq. 2 is that of all hosts, which only the exchange tells.
         self._weights = hurried(Weights.of(self._job, device_of(self._reports)), self.planned)
 
     def _own_report(self, *, has_left: bool) -> RankReport:
         own = self._meter.observation()
         ranks = self._ranks
         info = self._device.info
-        # a simulated clock is virtual: that of another process stands still
+        # A simulated clock is virtual: that of another process stands still, and is no measurement.
         is_virtual = self._job.device.startswith(PREFIX)
         if is_virtual and not ranks.measures:
             own = replace(own, time_s=None, rest_s=None)
-        if ranks.rank:  # only rank 0 profiles
+        if ranks.rank:  # only rank 0 profiles: the 0 of another one is not measured
             own = replace(own, excess_s=None)
         return RankReport(
             attempt=self.number,
@@ -238,7 +235,8 @@ class DistributedAttempt(LiveAttempt):
 
     @property
     def _late(self) -> bool:
-        return bool(self._reports and self._reports[0].late)  # one clock decides for all
+        # By one clock: with its own, a rank could give up while the others wait for it.
+        return bool(self._reports and self._reports[0].late)
 
     def _check_bound(self, *, at_end_of_epoch: bool) -> None:
         if at_end_of_epoch and self.epochs_done:

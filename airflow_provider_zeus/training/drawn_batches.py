@@ -27,17 +27,18 @@ class BatchCount(DrawListener):
     def __init__(self, loader: Any, whole: int | None = None, *, likely: int | None = None) -> None:
         self._whole = batch_size_of(loader) or whole
         self._likely = self._whole or likely
-        self._left: int | None = None  # the last batch may be smaller; None: not known
+        self._left: int | None = None  # counted down, since the last batch may be smaller
         self._sizes = deque[int | None]()  # prefetched batches are drawn before they are trained on
         self._batches: Any = batches_of(loader)
-        # Accelerate's loader takes the batches of one process apart
+        # Accelerate's loader takes batches apart, so its sampler does not tell their sizes.
         if self._batches is None or hasattr(loader, "split_batches"):
             return
         torch_data = sys.modules.get("torch.utils.data")
+        # A subclass may make batches of any size, so these are counted as they are drawn.
         if type(self._batches) is not getattr(torch_data, "BatchSampler", None):
             listen(self)
             return
-        with suppress(TypeError, NotImplementedError):  # of a stream
+        with suppress(TypeError, NotImplementedError):  # the sampler of a stream has no length
             self._left = len(self._batches.sampler)
 
     def __call__(self, batch: Any) -> int:
@@ -47,7 +48,7 @@ class BatchCount(DrawListener):
             return size
         if self._left is None or self._whole is None:
             return size_of(batch, self._whole, self._likely)
-        # a sampler may yield more than its length
+        # A sampler may yield more than its length: these batches count as whole ones.
         samples = min(self._whole, self._left) or self._whole
         self._left = max(self._left - samples, 0)
         return samples

@@ -35,7 +35,7 @@ def remedy_of(error: BaseException) -> str | None:
         return "If that is run.epochs, write `for epoch in run.epochs():`, with the brackets."
     if not isinstance(error, ModuleNotFoundError) or not isinstance(error.name, str):
         return None
-    extras = {  # a module that is missing comes with an extra of this package
+    extras = {  # not pip's own name: the extra asks for a version that works with this package
         "torch": "torch",
         "transformers": "huggingface",
         "accelerate": "huggingface",

@@ -40,10 +40,11 @@ def swallowing_except(error: BaseException) -> str:
     filename = frame.f_code.co_filename
     try:
         tree = ast.parse("".join(linecache.getlines(filename, frame.f_globals)))
-    except SyntaxError:
+    except SyntaxError:  # the file was edited meanwhile: its line alone is named then
         tree = ast.Module([], [])
     tries = [node for node in ast.walk(tree) if isinstance(node, ast.Try | ast.TryStar)]
-    for node in sorted(tries, key=lambda n: n.lineno, reverse=True):  # the innermost first
+    # The innermost first: an outer try holds the line, too, and did not catch it.
+    for node in sorted(tries, key=lambda n: n.lineno, reverse=True):
         end = node.body[-1].end_lineno or line
         if not node.body[0].lineno <= line <= end:
             continue

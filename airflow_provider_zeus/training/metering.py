@@ -21,7 +21,7 @@ from airflow_provider_zeus.power.meter import (
 from airflow_provider_zeus.training.pauses import NO_PAUSE, EpochSpent, Pauses
 from airflow_provider_zeus.training.profiling.sweep import Sweep, drain
 
-TICK_S = 1.0  # a process that is killed loses one second of figures [s of the device's clock]
+TICK_S = 1.0  # by the device's clock: a process that is killed loses no more than that
 
 
 class AttemptMeter:
@@ -38,34 +38,34 @@ class AttemptMeter:
         self.epochs_done = 0
         self.epoch_from = 0
         self.training = False  # validation is measured apart: no limit is chosen by it
-        self.due_s = 0.0  # a step must not read a clock that is not due [s of the device's clock]
-        # samples of the present epoch, as its loaders announced them; None: not known
+        self.due_s = 0.0  # most steps only compare with it: readings in each would slow them
+        # None once a loader cannot tell: the sum of the others would be too small.
         self.expected: float | None = 0.0
-        # a heartbeat sends them: a line for each point would fill the file
+        # A heartbeat sends them: a line for each point would fill the file.
         self.points: deque[PowerPoint] = deque()
         self._device = device
         self._sweep = sweep
         self._limit_found_w = limit_found_w
         self._pace = sweep.pace
         self._total = Span()
-        self.train = Span()  # validation does not depend on the batch size
+        self.train = Span()  # apart, since validation does not depend on the batch size
         self._point: Span | None = None
-        # seconds in which the GPU worked, and in which it says so: beside the training steps, and
-        # in them
+        # Each beside the training steps and in them: a validation, which waits for no batch of
+        # theirs, must not hide how long the steps wait.
         self._busy_s = [0.0, 0.0]
         self._busy_known_s = [0.0, 0.0]
         self._why_not_busy = ""
         self._pauses = Pauses()
-        self._spent_before = NO_PAUSE  # a pause shows only against usual epochs
+        self._spent_before = NO_PAUSE  # sums go on over all epochs, and a pause shows in one alone
         self._tick_s = 0.0
         self._epoch_start: Reading | None = None
-        # a loop of steps without a loader: the end of the training steps is not announced
+        # In a loop without a loader nothing announces the end of the training steps: it is found
+        # by the gap after the last one.
         self._bare = False
-        self._last_step: Reading | None = None  # the validation after the last step is no training
-        self._step_s = 0.0  # a long gap after the last step is validation
-        self._host: RaplDevice | None = None  # imports before the first epoch are no training
+        self._last_step: Reading | None = None  # training ends with it, and not with validation
+        self._step_s = 0.0  # a gap is long only beside a usual step: validation begins there
+        self._host: RaplDevice | None = None  # opened late: imports would count before
 
-    # ------------------------------------------------------------------ edges
     def start_epoch(self) -> None:
         """Begin an epoch. The first one starts the clock of the trial."""
         is_first = self._point is None
@@ -145,12 +145,12 @@ class AttemptMeter:
             return
         reading = self._pace.edge()
         last = self._last_step
-        pause_steps = 2.0  # after so many step times without a step, the training steps have ended
+        pause_steps = 2.0  # a single step varies by less, and a validation takes longer
         if last is not None and reading.time_s - last.time_s > pause_steps * self._step_s:
-            if last.left_out:  # when the last step was, its energy is not known
+            if last.left_out:  # no energy is known of that moment, so the window cannot end there
                 self._sweep.windows.drop()
             else:
-                reading = last  # the validation after it is no step
+                reading = last  # up to now, the validation would count as training
         self.advance(reading, phase_ends=True)
         self._sweep.stop(reading, self.samples, bare=self._bare)
         self.train.close(reading)
@@ -163,7 +163,7 @@ class AttemptMeter:
         """
         self.end_training()
         self.advance(self._pace.edge(must=is_last))
-        # validation and the report, too: a paused epoch is one that took long in all
+        # Validation and the report, too: a paused epoch is one that took long in all.
         self._pauses.end_epoch(self._spent_in_epoch())
         self._spent_before = self._spent()
         self.epochs_done += 1
@@ -183,7 +183,8 @@ class AttemptMeter:
         point.advance(reading)
         if reading.left_out:
             return
-        # least time between two power points [s]; a shorter part goes into the next one
+        # Counters have ticks of 20 to 100 ms: over a shorter time the power would be mostly theirs.
+        # A shorter part goes into the next point.
         point_s = 0.5 if phase_ends else 1.0
         if point.time_s < point_s:
             return
@@ -197,7 +198,7 @@ class AttemptMeter:
         self.points.append(
             PowerPoint(t_s=at_s, power_w=point.power_w, limit_w=limit_w, phase=phase)
         )
-        if len(self.points) > 2 * MAX_POINTS:  # nothing sends them: thin them out
+        if len(self.points) > 2 * MAX_POINTS:  # nothing sends them: they must not fill the memory
             self.points.extend(thinned(drain(self.points)))
         if self._pace.may("busy", share=SPARE):
             self._add_busy(point.time_s)
@@ -227,7 +228,6 @@ class AttemptMeter:
         if self._host is not None:
             self._host.close()
 
-    # ------------------------------------------------------------------ sums
     @property
     def samples_per_epoch(self) -> float | None:
         """Samples of one epoch: the mean of those done; in the first epoch, the number that its
@@ -316,7 +316,7 @@ class AttemptMeter:
             figures["rest_s"] = spent.rest_s - pause.rest_s
         host_j = None
         if self._host is not None:
-            host_j = self._host.energy_j() or None  # 0: its counters have not moved
+            host_j = self._host.energy_j() or None  # 0: its counters have not moved yet
         return Observation(
             **figures,  # type: ignore[arg-type]  # its values are floats or None
             **device_figures(device),

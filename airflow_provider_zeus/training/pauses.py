@@ -20,7 +20,7 @@ KNOWN = 3  # with fewer epochs nothing says what is usual
 TIMES_AS_LONG = 3.0  # epochs differ, and a pause, as of a laptop, lasts far longer
 LEAST_S = 1.0  # short epochs vary by more than they last [s]
 # Two long epochs that differ by less than this factor are of the training itself: it validates
-# now and then
+# now and then.
 ALIKE = 2.0
 REMEMBERED = 15  # a training may become slower for good
 
@@ -81,7 +81,7 @@ class Pauses:
             self._usual.append(epoch)
             return
         alike = [p for p in self._found if pause.time_s / ALIKE < p.time_s < ALIKE * pause.time_s]
-        if alike:  # such epochs belong to this training
+        if alike:  # no two pauses are alike by chance: such epochs belong to this training
             self._found = [p for p in self._found if p not in alike]
             self._usual.append(epoch)
         else:

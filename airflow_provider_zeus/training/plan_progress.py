@@ -72,33 +72,34 @@ class PlanProgress:
         self.ranks = ranks
         self.device = device
         self.limits = limits or LimitControl(device, "")  # never entered, so it sets none
-        # profile samples of this device, with those of the attempts that ended
+        # Also takes those of attempts that ended: the next one must not measure them again.
         self.profile = list(plan.profile)
-        self.left = plan  # attempts are taken off it as they end
+        self.left = plan  # ``plan`` stays: attempts are counted from its first one
         self.began_s = time.monotonic()
         self.live: LiveAttempt | None = None
-        # before an attempt begins: the plan's usual one
+        # Never None: authors read run.batch_size before an attempt begins.
         self.planned = plan.attempts[plan.index_alone]
-        self.killed: TrainingKilled | None = None  # a signal handler can only note it
-        self.loop_only = False  # without train() nothing else ends the run
+        # Kept, since the author's code may swallow it: each later call raises it again.
+        self.killed: TrainingKilled | None = None
+        self.loop_only = False  # without train() nothing but the end of the loop ends the run
         self.finished = False
-        # of the present attempt, as run.scale_lr() returned it
+        # As run.scale_lr() returned it: outside of torch no optimizer shows its rate.
         self.learning_rate: float | None = None
-        self.keeps_rate = False  # its author has said so: no remark is due
+        self.keeps_rate = False  # its author has said that it fits each size: no remark is due
         self._earlier_rate = plan.earlier_rate
-        self.driven = False  # a callback counts better than the framework's loader
+        self.driven = False  # a framework's callback counts: with its loader, steps count twice
         self.warned: set[str] = set()  # each epoch would repeat them
-        # of a loader, while it is not over: its batches count
+        # Of passes side by side (zip) one alone may count: a step has a batch of each.
         self.newest_pass: Callable[[], Any] = lambda: None
-        # iterators whose batches a loader gave: they give no others
+        # An iterator gives its batches once: a second pass over one is an error of its author's.
         self.drawn_from: WeakSet[Any] = WeakSet()
         self._kept = False
         self._folder: AttemptDir | None = None  # most trainings write no file
         self._pid = os.getpid()
-        # shared with forked children: whether one of them trained
+        # Shared memory: a forked child could not tell its parent by a variable that it trained.
         self._of_children = mmap.mmap(-1, 1)
-        self._child_told = False  # a child that reported would write rows of its parent
-        # a simulated device has a clock of its own
+        self._child_told = False  # each call of a child would say the same again
+        # A simulated device has a clock of its own, and deadlines are in the world's time.
         self._clock_offset_s = time.time() - device.now_s()
         self.trackers = Trackers(() if ranks.rank else self.job.log_to)
         self.sender = ResultSender(sink)
@@ -184,7 +185,7 @@ class PlanProgress:
         self.loop_only = loop_only
         self.live = live
         self.planned = live.planned
-        if not loop_only:
+        if not loop_only:  # else its author may have called scale_lr() before the attempt begins
             self.learning_rate = None
             self.keeps_rate = False
         self._send("attempt", live)
@@ -202,7 +203,7 @@ class PlanProgress:
 
     def step(self, samples: int | None = None) -> None:
         """Count an optimizer step over ``samples``; default: the batch size."""
-        if self.killed is not None:  # on the training's path: no call more than needed
+        if self.killed is not None:  # each training step comes here: a call would slow it
             raise_again(self.killed)
         live = self.live or self.present
         if not live.told:
@@ -229,7 +230,7 @@ class PlanProgress:
         """
         live = self.live
         assert live is not None
-        # the device may fail: the sums so far are kept
+        # The device may fail: the sums so far are kept.
         with outlived("measure the end of this attempt"):
             live.stop()
         if self.child_trained and not self.forked:
@@ -237,7 +238,8 @@ class PlanProgress:
         self.profile += live.measured
         self.check_rate()
         rate = self._rate_of(live)
-        # a next attempt in this process is compared with this one
+        # The next attempt in this process is compared with this one: an older rate belongs to
+        # another size.
         self._earlier_rate = None
         if rate is not None and live.planned.batch_size is not None:
             self._earlier_rate = EarlierRate(live.planned.batch_size, rate)
@@ -259,7 +261,7 @@ class PlanProgress:
         if live.too_few:
             notes[TOO_FEW] = float(live.slice_samples or 0)
         self._send("end", live, state=state, reason=reason, observation=observation, notes=notes)
-        # not when the task is stopped: a tracker may hang, and the cost has to be stored first
+        # Not when the task is stopped: a tracker may hang, and the cost has to be stored first.
         if state.conclusive and self.killed is None:
             self.trackers.write(live, state, observation, self.job.parsed_target.metric)
 
@@ -304,9 +306,9 @@ class PlanProgress:
         self.finished = kept
         self._kept = kept
         assert live is not None
-        with suppress(Exception):  # which is logged already
+        with suppress(Exception):  # logged already, and the model of a training is worth more
             if not live.ended:
-                # not of ``live``: its samples and points may be what failed
+                # Not of ``live``: its samples and points may be what failed.
                 self.sender.send(
                     "end",
                     state=state,

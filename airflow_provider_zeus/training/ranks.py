@@ -76,7 +76,7 @@ class Ranks:
 
     def check(self, batch_sizes: Sequence[int]) -> None:
         """Raises JobSpecError if a batch size cannot be divided over the processes."""
-        # the sum over processes is the batch size that is compared, so none may be rounded
+        # The sum over processes is the batch size that is compared, so none may be rounded.
         odd = [size for size in batch_sizes if size % self.size]
         if odd:
             raise JobSpecError.of(
@@ -112,11 +112,12 @@ class Ranks:
                 "initialise it from the environment, by init_process_group() without rank and "
                 "world_size",
             )
+        # NCCL, for example, takes no tensor of the processor's memory.
         kinds = [part.partition(":")[0] for part in group.get_backend_config().split(",")]
         table = torch.zeros(
             self.size, len(row), dtype=torch.float64, device="cpu" if "cpu" in kinds else kinds[0]
         )
-        numbers = [math.nan if value is None else value for value in row]
+        numbers = [math.nan if value is None else value for value in row]  # a tensor holds no None
         table[self.rank] = torch.tensor(numbers, dtype=torch.float64)
         group.all_reduce(table)  # of zeros and one row each: nothing is rounded
         return [[_known(number) for number in row] for row in table.tolist()]
@@ -159,7 +160,7 @@ class RankReport(NamedTuple):
     unreported: float  # the error has to come on all ranks, or the others hang
     reached: float
     resumed: float
-    late: float  # one clock decides for all ranks
+    late: float  # by the clock of rank 0: others would differ, and leave the loop elsewhere
     metric: float | None
     target_value: float | None
     samples: float | None

@@ -43,7 +43,7 @@ class ZeusRun:
     """
 
     def __init__(self, progress: PlanProgress, *, retried: bool) -> None:
-        # has the attempt under way, which loaders and callbacks of frameworks look up at each call
+        # Public: loaders and callbacks of frameworks look up the attempt under way at each call.
         self.progress = progress
         self.plan = progress.plan
         self.job = progress.job
@@ -52,11 +52,11 @@ class ZeusRun:
         self._in_train = False
         self._retried = retried
         self._target = self.job.parsed_target
-        # the interpreter sets it when an error ends a script
+        # An error of an earlier cell of a notebook must not fail this run at its end.
         self._error_before = getattr(sys, "last_value", None)
         self.checkpoints = Checkpoints()
         self._resources = ExitStack()
-        # takes the value of the kept attempt
+        # Nothing to do in Airflow, where the task itself returns the value.
         self._hand_over: Callable[[Any], None] = lambda value: None
 
     def __reduce__(self) -> NoReturn:
@@ -103,7 +103,7 @@ class ZeusRun:
         run = cls(progress, retried=environment.is_retry(try_number))
         stack.callback(Heartbeat(run.beat, plan.heartbeat_s).stop)
         run._resources = stack
-        atexit.register(run._close)
+        atexit.register(run._close)  # a script may end without close(), with its limit still set
         return run
 
     @classmethod
@@ -132,7 +132,6 @@ class ZeusRun:
         run._hand_over = results.hand_over
         return run
 
-    # ------------------------------------------------------------------ for the training loop
     @property
     def batch_size(self) -> int:
         """Batch size of the present attempt [samples], of all processes together; before it begins,
@@ -161,7 +160,8 @@ class ZeusRun:
         temporary files. Of several processes only rank 0's is kept. Raises JobSpecError if no
         folder can be made.
         """
-        raise_again(self.progress.present.interrupt)  # outside of train() the attempt begins here
+        # Outside of train() the attempt begins here, and would drop a folder made before it.
+        raise_again(self.progress.present.interrupt)
         return self.progress.folder()
 
     def resumed(self, *, epochs: int) -> None:
@@ -370,7 +370,7 @@ class ZeusRun:
                 "run.epochs(): this attempt's training is over: one run trains one model. Leave "
                 "the first loop by `break` where another follows, or use one task for each model."
             )
-        # no generator: a swallowed interrupt is raised again at the next epoch
+        # No generator: a swallowed interrupt is raised again at the next epoch.
         return iter(self._next_epoch, None)
 
     def data_loader(self, data: Any, **options: Any) -> ZeusDataLoader:
@@ -487,10 +487,10 @@ class ZeusRun:
     def _close(self) -> None:
         if self.progress.forked:
             return
-        # else the interpreter would keep the run, and its model, until exit
+        # Else the interpreter would keep the run, and its model, until exit.
         atexit.unregister(self._close)
         with ExitStack() as stack:  # the last one first, also if one of them raises
-            stack.callback(self.progress.sender.close)  # nothing is sent after that
+            stack.callback(self.progress.sender.close)  # logs the ends that no sink took until then
             stack.callback(self._resources.close)
             self._resources = ExitStack()
             stack.callback(self.progress.drop_folder)

@@ -35,7 +35,8 @@ def samples_per_pass(loader: Any) -> float | None:
         if loader.batch_size is None or not hasattr(loader.sampler, "__len__"):
             samples = len(loader.dataset)
         else:
-            samples = len(loader.sampler)  # it may sample only a part of the data set
+            samples = len(loader.sampler)  # not of the data set: it may sample only a part of it
+        # With drop_last the batches hold fewer samples, without it the last one is not full.
         return float(min(samples, len(loader) * (batch_size_of(loader) or samples)))
     except (TypeError, AttributeError):
         return None
@@ -51,7 +52,7 @@ def all_dropped(loader: Any) -> JobSpecError | None:
     samples = samples_held(loader)
     if samples:
         dropped = counted(samples, "sample")
-    elif samples is None:  # a stream: look at its first sample
+    elif samples is None:  # a stream has no length: only a first sample shows that it has some
         with contextlib.suppress(Exception):
             if any(True for _ in loader.dataset):
                 dropped = "the samples"
@@ -109,7 +110,7 @@ def samples_in(batch: Any, whole: int | None) -> int | None:
         elif isinstance(part, tuple | list):
             lengths.add(len(part))
         elif getattr(part, "shape", None) is not None:
-            # a scalar; a shape that is not known
+            # A scalar has no first dimension, and a tensor of a graph may not know its own.
             with contextlib.suppress(TypeError, ValueError, LookupError):
                 lengths.add(int(part.shape[0]))
     if whole in lengths | lists:
@@ -146,4 +147,5 @@ def _is_nested(part: Any) -> bool:
     if not isinstance(part, tuple | list):
         return False
     texts = (str, bytes)
+    # The first ones tell: a list of a million numbers is not walked for each batch.
     return any(hasattr(one, "__len__") and not isinstance(one, texts) for one in part[:8])

@@ -18,7 +18,7 @@ from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import START_UNSEEN, WHY_COLD, Observation
 
-# shares of the earlier and of the fresh weights in a shrunk start
+# A warm start alone generalises worse; weights that are shrunk, with fresh noise, mend that.
 OLD = 0.5
 FRESH = 0.1
 UNSEEN = (
@@ -34,8 +34,8 @@ class Taken:
 
     planned: Start | None
     starts: set[Start] = field(default_factory=set)
-    why_cold: str | None = None  # one cold model of several makes the start a cold one
-    served: float | None = None  # it shows whether training was worth it
+    why_cold: str | None = None  # stays: one cold model of several makes the start a cold one
+    served: float | None = None  # only new data show whether the earlier start was worth it
 
     def take(self, start: Start, why_cold: str | None = None) -> None:
         """Note the start of a model."""
@@ -90,12 +90,12 @@ def start(model: Any, state: Any, planned: Start) -> str | None:
                 "start cold"
             )
         if planned is Start.COLD:
-            return None  # its state is not even loaded
+            return None  # before the state: loading it could take long or fail, for nothing
         entries = _entries_of(state)
         if hasattr(model, "load_state_dict"):
             _start_module(model, entries, planned)
         elif isinstance(model, MutableMapping):
-            # all are made before the first one is replaced: a model that starts cold is unchanged
+            # All are made before the first one is replaced: a model that starts cold is unchanged.
             for part, name, value in list(_entries(model, entries, planned, "")):
                 part[name] = value
         else:
@@ -114,7 +114,7 @@ def start(model: Any, state: Any, planned: Start) -> str | None:
 
 def _entries_of(state: Any) -> Mapping[Any, Any]:
     """The entries of an earlier model's state, loaded if it is a function."""
-    if callable(state) and not hasattr(state, "state_dict"):
+    if callable(state) and not hasattr(state, "state_dict"):  # a torch module is callable, too
         state = state()
     if state is None:
         raise NotTakenError("there is no earlier model: run.start() got None")
@@ -151,21 +151,21 @@ def _start_module(model: Any, state: Mapping[str, Any], planned: Start) -> None:
     """Load the state into a torch module, trained weights shrunk if that is planned."""
     torch = sys.modules["torch"]
     fresh = model.state_dict()
-    # saved from, or given as, a wrapped model
+    # DDP and torch.compile put prefixes before the names: wrapped or not, it is the same model.
     plain = {_unwrapped(str(name)): value for name, value in state.items()}
     names = {name: _unwrapped(name) for name in fresh}
     if fresh.keys() != state.keys() and sorted(names.values()) == sorted(plain):
         state = {name: plain[own] for name, own in names.items()}
     _check_names(fresh, state)
-    # tied weights stand under several names; those that are not trained are as in the earlier
-    # model, like buffers
+    # With duplicates removed, the second name of a tied weight would load it unshrunk.
     every = model.named_parameters(remove_duplicate=False)
-    # only floating-point and complex parameters can require gradients
+    # Frozen weights stay as in the earlier model, like buffers. What requires gradients is of a
+    # floating-point or complex type, and so can be shrunk.
     trained = {name for name, parameter in every if parameter.requires_grad}
     new = dict(state)
     kept = dict(fresh)
     for name, value in fresh.items():
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor):  # a module's get_extra_state() may give anything
             continue
         old = _earlier_tensor(name, state[name], value)
         kept[name] = value.detach().clone()
@@ -176,7 +176,7 @@ def _start_module(model: Any, state: Mapping[str, Any], planned: Start) -> None:
     try:
         model.load_state_dict(new)
     except Exception:
-        # it may have replaced some weights before it failed
+        # It may have replaced some weights before it failed.
         model.load_state_dict(kept)
         raise
 
@@ -222,7 +222,9 @@ def _entries(
         asarray = _asarray_of(value)
         old = asarray(old, value.dtype)
         _check_shape(at, tuple(value.shape), tuple(old.shape))
+        # By the name: numpy's kind of JAX's bfloat16 is that of raw bytes.
         if any(kind in str(value.dtype) for kind in ("float", "complex")):
+            # NaN is not below infinity either; an empty array has no maximum of its own.
             _check_finite(at, abs(old).max(initial=0.0) < float("inf"))
             if planned is Start.SHRUNK:
                 old = asarray(OLD * old + FRESH * value, value.dtype)

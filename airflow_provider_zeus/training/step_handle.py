@@ -40,7 +40,7 @@ class StepHandle:
         self.close()
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):
+        if name.startswith("_"):  # copy and pickle ask for such names, and know this error
             raise AttributeError(name)
         raise ReportError(
             f"run.{name} needs a job that chooses batch sizes: name batch_sizes, "
@@ -92,7 +92,7 @@ class ScriptHandle(StepHandle):
     def _tell(self, tuner: StepTuner) -> None:
         observation = tuner.observed(Observation())
         if observation.samples is not None or self._has_told:
-            # else it takes back, once, what it told before
+            # Without figures once more, if it told some before: those were wrong.
             self._has_told = observation.samples is not None
             self._sender.send(
                 "beat", attempt=self._attempt, observation=observation, profile=tuner.take_unsent()

@@ -46,7 +46,7 @@ from airflow_provider_zeus.training.torch_listener import (
 
 log = guarded_log(__name__)
 
-SIMULATED_SAMPLES = 256  # of a step, for a simulated GPU: how many it has is not known
+SIMULATED_SAMPLES = 256  # a simulated GPU computes its time from samples, and torch tells none
 
 
 _forks = 0  # between the first process and this one: os.getpid() in each step would cost more
@@ -70,7 +70,7 @@ class StepTuner:
     """
 
     def __init__(self, plan: Plan, device: Device | None = None, ranks: Ranks = ALONE) -> None:
-        self.steps = 0  # a new model of the same kind goes on with its profile
+        self.steps = 0
         self.kind: int | None = None  # samples of another kind of step do not compare
         self.said = ""
         self._plan = plan
@@ -83,19 +83,19 @@ class StepTuner:
         self._limits: LimitControl | None = None
         self._known = list(plan.profile)
         self._sweep: Sweep | None = None
-        # a second model must not lose the first one's samples
+        # A second model must not lose the first one's samples.
         self._unsent: deque[ProfileSample] = deque()
         self._earlier: list[dict[str, Any]] = []  # a run reports all of its models together
-        self._changing = Lock()  # from one model to the next, which a heartbeat sees as a whole
+        self._changing = Lock()  # a heartbeat must not mix the figures of two models
         self._is_simulated = isinstance(device, SimulatedGpu) or plan.job.device.startswith(PREFIX)
         self._now_s: Callable[[], float] = time.perf_counter
-        self._simulated: Device | None = None  # whose clock the steps advance
+        self._simulated: Device | None = None  # its clock stands still if no step advances it
         self._last_s = 0.0
         self._due_s = 0.0  # a look at each step would slow short steps
         self._look_at = 0
-        # between two steps: their median is the usual one
+        # Few, so that their median follows steps that become longer for good.
         self._gaps_s: deque[float] = deque(maxlen=32)
-        self._long_s = math.inf  # so long a gap between two steps is a pause
+        self._long_s = math.inf  # until the usual gap is known, none counts as a pause
         self._paused_at = 0
         self._end_hearing = on_steps(self.step)
 
@@ -119,7 +119,7 @@ class StepTuner:
 
     def step(self, optimizer: Any = None) -> None:
         """Count a step of an optimizer; None: of the training, which reports its steps itself."""
-        if self.said or self._born != _forks:  # on the training's path: no call more than needed
+        if self.said or self._born != _forks:  # each training step comes here: a call would slow it
             return
         try:
             lead = None if self._lead is None else self._lead()
@@ -144,7 +144,7 @@ class StepTuner:
                 type(error).__name__,
             )
             log.debug("The step could not be counted.", exc_info=True)
-            # so none are reported
+            # Figures that miss a step would be too low, so none are reported.
             self.said = "its steps could not be counted"
             self._lead = None
             with suppress(Exception):
@@ -189,7 +189,6 @@ class StepTuner:
         self._give_back()
         self._resources.close()
 
-    # ------------------------------------------------------------------ inside
     def _figures(self) -> list[dict[str, Any]]:
         """The figures of each model up to the one that is trained now."""
         with self._changing:
@@ -216,7 +215,9 @@ class StepTuner:
             self._look_at = sys.maxsize
             return
         self._note_gap(gap_s, is_profiled=sweep.active)
-        if gap_s > self._long_s:  # if steps last so long from now on, the usual gap has followed
+        # A window with a pause in it measures no steps; steps that stay so long raise the usual
+        # gap, and are no pauses any more.
+        if gap_s > self._long_s:
             if sweep.active:
                 sweep.windows.drop()
             else:
@@ -243,23 +244,24 @@ class StepTuner:
         is_pause = gap_s > self._long_s
         if is_pause:
             self._paused_at = self.steps
-        # while nothing is profiled only few steps come here, and every pause does
+        # While nothing is profiled only few steps come here, and every pause does: pauses would
+        # become the usual gap.
         is_usual = was_paused or not is_pause
         if is_profiled or is_usual:
             self._gaps_s.append(gap_s)
         if self.steps < self._look_at or len(self._gaps_s) < LEAD_STEPS:
             return
-        # four times the usual gap is validation or a checkpoint; 2 % of a window breaks none on a
-        # busy host
+        # Four times the usual gap is validation or a checkpoint; 2 % of a window breaks none on a
+        # busy host.
         self._long_s = max(4.0 * median(self._gaps_s), 0.02 * self._plan.job.profile_s)
         self._look_at = self.steps + LEAD_STEPS
-        if len(self._gaps_s) == self._gaps_s.maxlen:
+        if len(self._gaps_s) == self._gaps_s.maxlen:  # known well by now: each look slows a step
             self._look_at = self.steps + 8 * LEAD_STEPS
 
     def _begin(self, optimizer: Any) -> None:
         """An optimizer leads from now on: profile its steps, or use an earlier run's profile."""
         kind = step_kind(optimizer)
-        if kind == self.kind:  # such as the next fold of a cross validation
+        if kind == self.kind:  # the next fold of a cross validation goes on with its profile
             return
         if self.kind is None:
             self._open()
@@ -289,7 +291,7 @@ class StepTuner:
         """Begin to profile steps of this kind, or to train at the best limit."""
         job = self._plan.job
         device = limits.device
-        device.synchronize()
+        device.synchronize()  # else work that an earlier model queued counts in the first window
         weights = Weights.of(job, device.info)
         profiler = profiler_of(job, limits, weights, self._known, batch_size=kind, of_steps=True)
         sweep = Sweep(device, limits, profiler, observe=job.mode == "observe")
@@ -303,6 +305,7 @@ class StepTuner:
     def _open(self) -> None:
         """Take the GPU's lock if it is free, and find the limits that may be set."""
         device = self._device
+        # The training has begun: to wait for another task's lock would stop it in its step.
         plan = replace(self._plan, gpu_lock_wait_s=0.0)
         if device is None:
             device = environment.device_of_plan(plan, self._ranks)

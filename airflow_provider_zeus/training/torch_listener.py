@@ -26,7 +26,7 @@ Heard = Callable[[Any], object]
 
 
 _hearings: tuple[Heard, ...] = ()
-_hooks = ExitStack()  # takes the hook out of torch, or ends the wait for it
+_hooks = ExitStack()  # closed with the last hearing: a hook costs time in each step
 _lock = RLock()
 
 
@@ -36,7 +36,7 @@ def on_steps(after: Heard) -> Callable[[], None]:
     Returns a function that ends it.
     """
     global _hearings
-    hearing = partial(after)  # one of its own, if two give the same function
+    hearing = partial(after)  # a new object: if two give one function, each ends its own hearing
     with _lock:
         is_first = not _hearings
         _hearings = (*_hearings, hearing)
@@ -70,7 +70,7 @@ def on_skips(steps_of: Callable[[Any], int], after: Heard) -> Callable[[], None]
         return result
 
     def end() -> None:
-        if kind.step is step:
+        if kind.step is step:  # else another tool has wrapped it, and this would undo that
             kind.step = own_step
 
     kind.step = step
@@ -82,7 +82,7 @@ def _end(hearing: Heard) -> None:
     with _lock:
         _hearings = tuple(other for other in _hearings if other is not hearing)
         if not _hearings:
-            with suppress(Exception):  # they were taken out already
+            with suppress(Exception):  # the training itself may have taken them out already
                 _hooks.close()
 
 
@@ -102,7 +102,7 @@ class _Waiting(MetaPathFinder):
     """Finds nothing itself: the module that others find is heard once it has been executed."""
 
     def __init__(self) -> None:
-        # threads in which the other finders are asked: one of them may ask all again
+        # By thread: a finder that is asked here may ask all again, and without an end this one too.
         self._asking: set[int] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -118,11 +118,11 @@ class _Waiting(MetaPathFinder):
         if spec is None:
             return None
         loader = spec.loader
-        with suppress(Exception):  # a loader that lets nothing be added to it
+        with suppress(Exception):  # a loader may take no attribute: torch is not heard then
             execute = loader.exec_module
 
             def executed(module: Any) -> None:
-                with suppress(AttributeError):
+                with suppress(AttributeError):  # once: a loader may serve other modules as well
                     del loader.exec_module
                 execute(module)
                 _hear(module)
@@ -147,9 +147,9 @@ class Leading:
     """
 
     def __init__(self) -> None:
-        # steps of others since the leading one's
+        # Weak: an optimizer holds its model, and must not outlive its training here.
         self._counts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._counted_at = 0  # others count once for each step of the leading one
+        self._counted_at = 0  # a step of the leading one shows that it has not rested
         self._led: WeakSet[Any] = WeakSet()
         self._needed = LEAD_STEPS  # two that take turns would change the lead for ever
 
@@ -159,7 +159,7 @@ class Leading:
         :param steps: of the leading one, so far.
         :param led: whether there is a leading one.
         """
-        if self._counted_at != steps:  # the leading one has stepped since
+        if self._counted_at != steps:
             self._counts.clear()
             self._counted_at = steps
         count = self._counts.get(optimizer, 0) + 1
@@ -186,7 +186,7 @@ def of_all(models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         key=lambda model: model["samples"],
     )
     figures = {**longest, "samples": samples}
-    for name in ("excess_j", "excess_s"):  # all of them were paid for
+    for name in ("excess_j", "excess_s"):  # the profiling of each model was paid for
         values = [model[name] for model in models]
         figures[name] = None if None in values else sum(values)
     return figures
@@ -197,4 +197,5 @@ def step_kind(optimizer: Any) -> int:
     count = 0
     for group in getattr(optimizer, "param_groups", None) or ():
         count += sum(int(parameter.numel()) for parameter in group["params"])
+    # Never 0, which stands for no kind; no hash(), which differs from process to process.
     return zlib.crc32(f"{type(optimizer).__name__} {count}".encode()) or 1

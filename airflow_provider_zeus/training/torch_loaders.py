@@ -25,7 +25,7 @@ class Dispatch(NamedTuple):
     """
 
     processes: int = 1
-    draws: int = 1  # Accelerate draws one batch for several processes
+    draws: int = 1  # not always 1: Accelerate may draw a batch for each process, for one step
 
     def share(self, samples: int) -> int:
         """Samples of each process, of so many that were drawn: the last ones are filled up."""
@@ -36,14 +36,15 @@ class LoaderPass:
     """One pass over a loader, with the notes of its listeners."""
 
     def __init__(self, iterator: Any) -> None:
-        self.iterator: Callable[[], Any] = ref(iterator)  # None once the loop has dropped it
+        # Weak: kept here, an iterator that the loop has dropped would keep its worker processes.
+        self.iterator: Callable[[], Any] = ref(iterator)
         self.dispatch = Dispatch()
         self.is_asked = False
-        # how many indices were drawn for a batch, by torch's number of it, until it is given
+        # By torch's number of a batch: workers draw the indices of some batches in advance.
         self.indices: dict[int, int] = {}
-        self.is_exact = True  # a batch has as many samples as indices; of a stream at most so many
+        self.is_exact = True  # not of a stream: it may end before a batch has all of its indices
         self.samples = 0
-        # for batches since the last step on them; None: no batch was drawn since
+        # None without a batch since the last step: the first one after it begins the measurement.
         self.waited_s: float | None = None
 
 
@@ -84,7 +85,7 @@ class DrawListener:
 
 
 _listeners: WeakSet[DrawListener] = WeakSet()
-# weak: a pass ends with its iterator
+# Weak: kept here, the passes of a long training would fill the memory.
 _passes: WeakKeyDictionary[Any, LoaderPass] = WeakKeyDictionary()
 
 
@@ -95,7 +96,7 @@ def listen(listener: DrawListener) -> None:
     """
     with suppress(Exception):
         kind = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-        if not hasattr(kind.__next__, "__wrapped__"):
+        if not hasattr(kind.__next__, "__wrapped__"):  # wrapped twice, each batch would count twice
             kind._next_index = _counting(kind._next_index)
             kind.__next__ = _telling(kind.__next__)
         _listeners.add(listener)
@@ -117,8 +118,8 @@ def _counting(next_index: Callable[[Any], Any]) -> Callable[[Any], Any]:
         with suppress(Exception):  # nothing of this may fail a training
             loader_pass = _pass_of(iterator)
             number = getattr(iterator, "_send_idx", 0)
-            loader_pass.indices.pop(number, None)
-            # else the data set makes its batches itself, and one index is one batch
+            loader_pass.indices.pop(number, None)  # persistent workers count from 0 in each pass
+            # Else the data set makes its batches itself, and one index is one batch.
             if iterator._auto_collation or isinstance(index, list):
                 loader_pass.is_exact = index[0] is not None
                 loader_pass.indices[number] = len(index)

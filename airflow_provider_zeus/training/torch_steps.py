@@ -50,31 +50,33 @@ class TorchSteps(DrawListener):
     _newest: ClassVar[Callable[[], TorchSteps | None]] = lambda: None
 
     def __init__(self, stepped: Callable[[int], None], ended: Callable[[], None]) -> None:
-        # a training may have several, which take turns or share a step
+        # By optimizer: several may share a step, and their sum would count it twice.
         self.by_optimizer: Counter[int] = Counter()
-        self.sizes: Counter[int] = Counter()  # samples drawn for a step -> steps, in this epoch
+        self.sizes: Counter[int] = Counter()  # by samples: a mean would hide steps of two sizes
         self._in_epochs_before: Counter[int] = Counter()
-        # the same when the passes of this epoch ended; None while one trains
+        # Steps after the passes of an epoch may be a probe's; None while a pass trains.
         self._at_pause: Counter[int] | None = None
-        self._beside: Counter[int] = Counter()  # a step between two passes belongs to neither
-        self._only_compares = False  # its own count is better than what loaders show
+        self._beside: Counter[int] = Counter()  # a probe's steps between two passes must not count
+        self._only_compares = False  # if it reports steps itself, these would count twice
         self._rates: dict[int, float] = {}  # a schedule changes the rate later
         self._whole = 0
         self._listens = False
         self._on_step = stepped
         self._on_end = ended
-        self._drawn: dict[LoaderPass, int] = {}  # samples since the last step; the newest pass last
-        self._recent = 0  # the step after a pass trains on its last batch
-        # samples of steps after a pass that had ended without one: of a validation, or in advance
+        # The newest pass last: if none is known to train, the next step is most likely its own.
+        self._drawn: dict[LoaderPass, int] = {}
+        self._recent = 0  # kept when a pass ends: a loop may step on its last batch after that
+        # The step after a pass without one may be of a validation's batch: too many such steps
+        # would teach a wrong size.
         self.unsure = 0
-        self._ended = False  # a pass without a step was validation
+        self._ended = False  # a pass without a step may be a validation, which is not to count
         self._trained: LoaderPass | None = None
         self.remedy = ""  # one setting at a time: two would not tell which one helped
-        self._waits = Waits()  # waiting in validation is not told
+        self._waits = Waits()  # taken at each pause: a validation's are none of the training's
         self._since_s = 0.0
-        # the training has paused since the last step: persistent workers go on in the same pass
+        # Persistent workers go on in the same pass, so a new epoch does not show by a new pass.
         self._paused = False
-        # the first step was one of a framework's trainer; None before it
+        # Looked up at the first step alone: a walk up the stack in each step would slow it.
         self.in_trainer: bool | None = None
         self._hooks = ExitStack()
 
@@ -159,7 +161,7 @@ class TorchSteps(DrawListener):
         """Add a batch to those of its pass."""
         loader_pass = draw.of
         samples = self._share(loader_pass, draw.samples(self._whole))
-        # taken out first: the newest pass is the last one
+        # Taken out first, or a known pass would keep its place: the newest is the last one.
         self._recent = self._drawn.pop(loader_pass, 0) + samples
         self._drawn[loader_pass] = self._recent
         self._ended = False
@@ -197,7 +199,7 @@ class TorchSteps(DrawListener):
 
     def _stepped(self, optimizer: Any) -> None:
         self._note(optimizer)
-        # taken as a whole: a thread may load in advance meanwhile
+        # Taken as a whole: a thread may load in advance meanwhile.
         drawn = self._drawn
         self._drawn = {}
         samples = self._recent

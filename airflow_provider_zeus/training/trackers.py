@@ -29,7 +29,7 @@ class Trackers:
         self._trackers = {
             name: import_module(f"airflow_provider_zeus.integrations.{name}") for name in names
         }
-        # the run that the training has open, or had before it closed it
+        # Remembered: a training may close its run before the figures of its attempt are known.
         self._open: dict[str, Any] = {}
         self._said: set[str] = set()
 
@@ -81,7 +81,7 @@ class Trackers:
         numbers = {name: float(value) for name, value in wire.without_none(figures).items()}
         set_to = wire.without_none(settings)
         opened = self._open
-        self._open = {}  # the next attempt may open another run
+        self._open = {}  # else the next attempt's figures could go into this one's run
         for name in list(self._trackers):
             self._write(name, opened.get(name), prefix, numbers, set_to, curve)
 
@@ -93,14 +93,14 @@ class Trackers:
         def write() -> Exception | None:
             try:
                 self._trackers[name].write(run, *figures)
-            except Exception as error:  # a TimeoutError of its own too
+            except Exception as error:  # in here: a TimeoutError of its own must not read as ours
                 return error
             return None
 
         try:
             error = bounded(write, WRITE_S)
         except TimeoutError:
-            del self._trackers[name]
+            del self._trackers[name]  # its thread may hang for ever: one is enough
             self._say(
                 f"{name} has not answered for {WRITE_S:g} s; this training writes nothing more to "
                 "it."

@@ -48,11 +48,11 @@ class Child:
             [*supervise, str(os.getpid()), str(grace_s), *command],
             env=dict(environ),
             cwd=cwd,
-            # its end tells the supervisor that this process died
+            # Its end tells the supervisor that this process died.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # so that a signal to this process's group leaves the end to the supervisor
+            # So that a signal to this process's group leaves the end to the supervisor.
             start_new_session=True,
             bufsize=0,
         )
@@ -69,14 +69,15 @@ class Child:
         Returns the exit status if the command has ended, else None.
         """
         if not self._poll.poll(for_s * 1000):
-            # a supervisor that was killed may leave a daemon that holds the output
+            # A supervisor that was killed may leave a daemon that holds the output.
             return self._process.poll()
         data = self._output.read(65536)
         text = self._decoder.decode(data, final=not data)
-        # a lone \r: of a progress bar
+        # A progress bar ends its states by a lone \r, and would be one line for hours.
         text = (self._rest + text).replace("\r\n", "\n").replace("\r", "\n")
         *lines, self._rest = text.split("\n")
-        if not data or len(self._rest) > 64 * 1024:  # a longer one is not shown as one line
+        # Shown in parts if it is longer: an output without line feeds must not fill the memory.
+        if not data or len(self._rest) > 64 * 1024:
             lines.append(self._rest)
             self._rest = ""
         for text in lines:
@@ -108,7 +109,7 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0  # a file is read again and again while it grows
-        self._invalid = False  # another program may write to a file of this name
+        self._invalid = False  # said once: a file of another program stays invalid
         self._warned = False
 
     def news(self) -> list[ResultLine]:
@@ -118,7 +119,7 @@ class Follower:
         """
         if self._invalid:
             return []
-        # at once: a file that another process grows must not fill this one's memory
+        # At once: a file that another process grows must not fill this one's memory.
         max_bytes = 2**24
         try:
             with open(open_plain(self._path), "rb") as file:
@@ -126,7 +127,7 @@ class Follower:
                 data = file.read(max_bytes)
         except FileNotFoundError:
             return []
-        except ValueError:  # such as a pipe
+        except ValueError:  # a pipe, for example, which no later look turns into a result
             self._invalid = True
             raise
         whole = data[: data.rfind(b"\n") + 1]
@@ -143,6 +144,6 @@ class Follower:
                     log.warning(
                         "Zeus: a line that is no result line of version %d is left out.", SCHEMA
                     )
-        # only now: if a signal raises before, the lines are read again
+        # Only now: if a signal raises before, the lines are read again.
         self._offset += len(whole)
         return lines

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# states of jobs that scancel, their time limit or their node has ended
+# Ended from outside: such a job reads as a command that was stopped, since no training failed.
 ENDED_BY_SLURM = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -75,7 +75,7 @@ class Job:
             queue = self._ask("squeue", *options)
         except subprocess.TimeoutExpired:
             return None
-        except OSError:  # there is no squeue
+        except OSError:  # there is no squeue, and sacct may be there all the same
             return self._account().state
         if queue.returncode != 0:
             if b"Invalid job id" in queue.stderr:
@@ -84,7 +84,7 @@ class Job:
         states = queue.stdout.decode(errors="replace").split()
         if not states:
             return self._account().state
-        # an array goes on as long as one of its tasks does
+        # An array goes on as long as one of its tasks does.
         return next((state for state in states if state not in ENDED), states[-1])
 
     def status(self, state: str) -> int:
@@ -93,16 +93,16 @@ class Job:
             return STOPPED
         if state == COMPLETED:
             return 0
-        return max(self._account().status, 1)
+        return max(self._account().status, 1)  # without accounts a failure must not read as 0
 
     def cancel(self) -> str:
         """Cancel the job; return a line that says whether it did. Raises nothing."""
-        # the supervisor kills all that runs 3 s after it asked for the end
+        # The supervisor kills all that runs 3 s after it asked for the end.
         cancel_s = 2.5
         try:
             subprocess.run(  # noqa: S603
                 self._words("scancel", self.number),
-                # the supervisor sends SIGTERM to every process below it
+                # The supervisor sends SIGTERM to every process below it: it must not end scancel.
                 preexec_fn=ignore_sigterm,
                 env=self.environ,
                 timeout=cancel_s,
@@ -122,7 +122,8 @@ class Job:
         lines = answer.stdout.decode(errors="replace").splitlines()
         if not lines:
             return Account()
-        # such as "CANCELLED by 1000|0:0": state, and status:signal
+        # sacct may say "CANCELLED by 1000|0:0": only the first word is the state, and behind the
+        # status stands a signal.
         text, _, code = lines[-1].partition("|")
         state, _, _ = text.partition(" ")
         status, _, _ = code.partition(":")
@@ -152,7 +153,7 @@ def job_of(text: str, sbatch: str, environ: Mapping[str, str] | None = None) -> 
     """
     name = text.rstrip().removeprefix("Submitted batch job ").replace(" on cluster ", ";")
     number, _, cluster = name.partition(";")
-    # both become options of commands, and any process of the user's may have printed the line
+    # Both become options of commands, and any process of the user's may have printed the line.
     bare = cluster.replace("-", "").replace("_", "").replace(".", "")
     is_name = bare.isascii() and bare.isalnum()
     if not _is_number(number):
@@ -203,7 +204,7 @@ class Submission:
 
     def leave(self) -> Job | None:
         """End sbatch, whose job goes on; return that job, None if sbatch has named none."""
-        # without its number, a job that is being submitted could not be cancelled
+        # Without its number, a job that is being submitted could not be cancelled.
         wait_s = 1.5
         end_s = time.monotonic() + wait_s
         while self.job is None and wait_s > 0:
@@ -219,6 +220,7 @@ class Submission:
         data = os.read(self._output, 65536)
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+        # The job's number comes in a short line: no output may fill the memory for it.
         self._text = (self._text + data)[-65536:]
         *lines, _ = self._text.decode(errors="replace").split("\n")
         for line in lines:
@@ -239,7 +241,7 @@ def status_of(job: Job, wake: int) -> int | None:
     while True:
         state = job.state()
         ready, _, _ = select.select([wake], [], [], 0)
-        # before the answer counts: the signal has ended Slurm's command, too
+        # Before the answer counts: the signal has ended Slurm's command, too.
         if ready:
             return None
         if state == UNKNOWN:
@@ -270,9 +272,9 @@ def say_end(job: Job, status: int, state: str | None) -> None:
 def main() -> int:
     """Submit or find the job, wait for it, cancel it if the wait is stopped; return the status."""
     wake, woken = os.pipe()
-    os.set_blocking(woken, False)
+    os.set_blocking(woken, False)  # set_wakeup_fd() refuses one that may block
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # an ignored signal would not wake the wait
     _, note, line, *command = sys.argv
     sbatch, *_ = command
     job = job_of(line, sbatch)
@@ -313,6 +315,6 @@ if __name__ == "__main__":
     try:
         raise SystemExit(main())
     except OSError as error:
-        # of sbatch: it is not there, or cannot be run
+        # There is no sbatch, or it cannot be run: a shell's statuses say which.
         print(f"{sys.argv[3]}: {error.strerror}", file=sys.stderr, flush=True)
         raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from None

@@ -81,7 +81,7 @@ class ProcessTree:
                 if pid == self._process.pid:
                     code = os.waitstatus_to_exitcode(status)
                     self.status = code if code >= 0 else 128 - code
-                    # else Popen would wait for a pid that another process may have by now
+                    # Else Popen would wait for a pid that another process may have by now.
                     self._process.returncode = self.status
         except ChildProcessError:
             return False
@@ -91,7 +91,7 @@ class ProcessTree:
         kill_s = time.monotonic() + grace_s
         signalled = set[Process]()
         poll_s = 0.02
-        # again and again: a process may start another one between the look and the signal
+        # Again and again: a process may start another one between the look and the signal.
         while self.reap():
             now_s = time.monotonic()
             for process in self._running():
@@ -99,7 +99,7 @@ class ProcessTree:
                     if now_s >= kill_s + GUARDIAN_S or not _is_guardian(process.pid):
                         _signal(process, signal.SIGKILL)
                 elif process not in signalled:
-                    # once: a second SIGTERM may interrupt a handler that saves a checkpoint
+                    # Once: a second SIGTERM may interrupt a handler that saves a checkpoint.
                     _signal(process, signal.SIGTERM)
                     signalled.add(process)
             time.sleep(poll_s)
@@ -110,7 +110,7 @@ class ProcessTree:
             return _descendants()
         if self.status is not None:
             return []
-        # start unknown: while the command is not collected its pid is not used again
+        # Its start is not needed: while the command is not collected its pid is not used again.
         return [Process(self._process.pid, 0)]
 
 
@@ -123,17 +123,18 @@ def main() -> int:
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken)
     for number in (signal.SIGCHLD, signal.SIGTERM):
-        # no SIG_IGN, which the command would inherit
+        # No SIG_IGN, which the command would inherit.
         signal.signal(number, lambda *_: None)
     pidfd = _pidfd(parent)
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # adopt the processes that the command leaves behind
+    # Else init would adopt what the command leaves behind, and no one would end it.
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != parent:
-        return 1  # the parent died before its pidfd was opened
+        return 1  # it died before its pidfd was opened, which may be of another process by now
     try:
         tree = ProcessTree(command)
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
-        # as in a shell
+        # A shell's statuses: whoever reads them knows that no command ran.
         return 127 if isinstance(error, FileNotFoundError) else 126
     tree.wait(wake, pidfd)
     tree.end(grace_s)
@@ -144,7 +145,7 @@ def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
-        # not supported, or forbidden in a container: end of file on stdin remains
+        # Not supported, or forbidden in a container: end of file on stdin remains.
         return None
 
 
@@ -161,7 +162,7 @@ def _descendants() -> list[Process]:
             parent, start = _parent_and_start(pid)
             children.setdefault(parent, []).append(Process(pid, start))
     below = children.pop(os.getpid(), [])
-    for process in below:  # grows while it is walked
+    for process in below:  # the list grows while it is walked, and so reaches each generation
         below += children.pop(process.pid, [])
     return below
 
@@ -172,14 +173,14 @@ def _parent_and_start(pid: int) -> tuple[int, int]:
     Raises OSError: the process is gone.
     """
     with open(f"/proc/{pid}/stat", "rb") as file:
-        # behind the name, which may hold spaces and brackets
+        # Behind the last bracket: the name before it may hold spaces and brackets.
         fields = file.read().rpartition(b")")[2].split()
     return int(fields[1]), int(fields[19])
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
     """Signal a process unless its pid belongs to another one by now."""
-    # first: the process of an open pidfd stays the same, so the check holds until the signal
+    # First: the process of an open pidfd stays the same, so the check holds until the signal.
     pidfd = _pidfd(process.pid)
     with contextlib.suppress(OSError):  # it has ended, or belongs to another user
         if not process.start or process.start == _parent_and_start(process.pid)[1]:

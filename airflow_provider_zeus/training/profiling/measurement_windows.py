@@ -21,9 +21,9 @@ from airflow_provider_zeus.power.meter import MOST_SHARE, Reading, Span
 
 SETTLE_S = 1.0  # clocks take about a second to settle after a change of limit
 PIECES = 5  # the scatter of several pieces tells how sure a window is
-LEAST_PIECES = 2  # a slow driver would stop the training more often
-READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # each of them costs time of the training
-# so long a training goes on with each limit: a shorter window comes after some settling
+LEAST_PIECES = 2  # fewer than usual if a driver is slow, but one piece alone has no scatter
+READ_IN_PIECE = ("energy_j", "clocks", "limit_w")  # the training waits while each of them is read
+# A shorter window comes after some settling, so a training stays at each limit for so long.
 LEAST_AT_LIMIT_S = 1.0
 BOUND = 0.1  # single moments at the limit slow nothing
 WORKING = 0.5  # a GPU that waits for its data says nothing of its limits
@@ -44,7 +44,7 @@ class Seen:
     """Readings of the cap, at one limit or in one piece of a window."""
 
     capped_s: float = 0.0
-    counted_s: float = 0.0  # old drivers have no such counter
+    counted_s: float = 0.0  # beside the time of the pieces: old drivers have no such counter
     clocks: list[Clocks] = field(default_factory=list)
 
     @property
@@ -79,9 +79,9 @@ class Seen:
             return ""
         if not all(clocks.is_free for clocks in self.clocks):
             return ""
-        # of the highest clock: one that stays below it under load, without a reason, is locked
+        # Under load a board goes near its highest clock, unless it has a reason, or is locked.
         locked = 0.8
-        step_mhz = 15.0  # boards step their clock by so much
+        step_mhz = 15.0  # boards step their clock by so much: less is no change
         top_mhz = max(clocks_mhz)
         if top_mhz > locked * highest_mhz[0] or top_mhz - min(clocks_mhz) > step_mhz:
             return ""
@@ -99,12 +99,13 @@ class CapWatch:
         self._tells = True
         self._since: tuple[Clocks, float] | None = None
         self._newest: tuple[Clocks, float] | None = None
-        # at each limit the clock is another one
+        # By limit: a lower one binds more, so a mean over all would say nothing.
         self.at: defaultdict[float, Seen] = defaultdict(Seen)
 
     def open(self, now_s: float) -> None:
         """A piece begins."""
-        if self._newest is not None and self._newest[1] == now_s:  # another piece has just ended
+        # A piece that has just ended was read a moment ago: each reading costs the training time.
+        if self._newest is not None and self._newest[1] == now_s:
             self._since = self._newest
             return
         clocks = self._device.clocks() if self._tells else None
@@ -169,11 +170,10 @@ class MeasurementWindows:
         return ""
 
     def _divide(self, pieces: int) -> None:
-        # least length if the window is long enough: counters have ticks of 20 to 100 ms
+        # Counters have ticks of 20 to 100 ms, which would blur the energy of a shorter piece.
         piece_s = 1.0
         self._piece_s = max(self._window_s / pieces, min(piece_s, self._window_s / 2))
 
-    # ------------------------------------------------------------------ edges
     @property
     def is_open(self) -> bool:
         """Whether a piece is being measured."""
@@ -186,7 +186,7 @@ class MeasurementWindows:
         max_unsettled = 3  # a load that never settles would be discarded for ever
         self._settle_s = SETTLE_S
         self._unsettled = max_unsettled
-        # the first piece since then, until a second one agrees
+        # One piece alone may be unsteady still: it counts once a second one agrees.
         self._first: ProfileSample | None = None
 
     def begin(self, reading: Reading, limit_w: float) -> None:
@@ -218,7 +218,7 @@ class MeasurementWindows:
         self._settle_s = 0.0
         self._due_s = reading.time_s + self._piece_s - self._span.time_s
         self._span.since = reading
-        self._samples -= samples  # so that adding the count at the end gives the difference
+        self._samples -= samples  # a piece goes on over epochs: close() adds the count at its end
         self.cap.open(reading.time_s)
 
     def close(self, reading: Reading, samples: int) -> None:
@@ -232,7 +232,6 @@ class MeasurementWindows:
         """Whether the energy counter has moved in this piece, or a whole window has passed."""
         return self._span.energy_j != 0 or self._span.time_s >= self._window_s
 
-    # ------------------------------------------------------------------ results
     def take(self, *, at_end: bool) -> list[ProfileSample]:
         """Return the piece that is over, and a first one that waited for it.
 
@@ -254,7 +253,7 @@ class MeasurementWindows:
                 if self._unsettled:
                     self._first = piece
                     return []
-                # after so many it does not settle: the newest piece counts
+                # After so many it does not settle: the newest piece counts.
                 first = None
         self._first = None
         self._unsettled = 0
@@ -267,7 +266,7 @@ class MeasurementWindows:
         has_length = self._samples > 0 and span.time_s > 0
         if limit_w is None or not has_length:
             return None
-        if not span.energy_j:  # unknown, or the counter stands still
+        if not span.energy_j:  # unknown, or the counter stands still: 0 J would make it the best
             self.failures += not at_end
             return None
         return ProfileSample(
@@ -297,11 +296,12 @@ class MeasurementWindows:
 
 def _agree(first: ProfileSample, second: ProfileSample) -> bool:
     """Whether two pieces have the same J and s per sample, within the resolution of the counter."""
+    # A tick may count in one piece or in the other: that is no difference between them.
     resolution = TICK_S / min(first.time_s, second.time_s)
     share = second.samples / first.samples
     difference_s = abs(second.time_s / first.time_s / share - 1)
     difference_j = abs(second.energy_j / first.energy_j / share - 1)
-    # relative difference of two pieces up to which training counts as settled
+    # Settled loads vary by some percent, too: with less, none of them would ever count as settled.
     max_difference = 0.05
     return difference_s <= max_difference and difference_j <= max_difference + resolution
 
@@ -355,7 +355,7 @@ class DriftDetector:
                 self._span.since = reading
         if pauses:
             self._span.close(reading)
-        # consecutive stretches with such a difference after which the profile no longer holds
+        # One stretch may differ by chance: only after two in a row the profile no longer holds.
         strikes = 2
         return self._strikes >= strikes
 

@@ -95,13 +95,14 @@ def _doubts(
     """
     from statistics import NormalDist
 
+    # Both rates of a ratio err (sqrt 2); HALF_WIDTH is of 95 %, and this interval of 90 %.
     least = Z * math.sqrt(2.0) * HALF_WIDTH / 1.96
     free = sum(one.pieces - 1 for one in measured.values())
-    least_free = 3  # a scatter of two pieces is chance
+    least_free = 3  # a scatter of so few pieces is chance, and so would be its interval
     if free < least_free:
         return least, least
     z = NormalDist().inv_cdf(1.0 - 0.05 / (len(measured) - 1))
-    wide = z * (1.0 + 1.5 / free)  # about Student's t
+    wide = z * (1.0 + 1.5 / free)  # about Student's t: few pieces understate their own scatter
     wide *= math.sqrt(1.0 / measured[found_w].time_s + 1.0 / measured[best_w].time_s)
     sd_j, sd_s = search.noise(measured, ticks=True)
     return max(wide * sd_j, least), max(wide * sd_s, least)
@@ -120,11 +121,13 @@ def _text(saved: Estimate, amount: str) -> str:
 
 
 class Conditions(NamedTuple):
-    """The conditions of the best limit now, besides the profile."""
+    """The conditions of the best limit now, besides the profile.
 
-    # on the energy term of Eq. 7: of a followed signal's present value to its mean
+    ``ratio``: of a followed signal's present value to its mean, on the energy term of Eq. 7.
+    ``slowdown``: how many times as long as at the highest limit the rest of the attempt may take.
+    """
+
     ratio: float = 1.0
-    # times as long as at the highest limit that the rest of the attempt may take
     slowdown: float | None = None
 
 
@@ -168,7 +171,6 @@ class Profiler:
         self.locked = ""  # with a locked clock no limit changes anything
         self.slow = ""  # readings of a slow driver would cost more than a limit saves
         self.waits = ""  # an idle GPU says nothing of its limits
-        # why no limit can save anything, or none is known that does, so that none is set
         self.why_none = ""
         self.search = Search(self.limits_w, weights, min_s, window_steps=min_steps)
         own = [sample for sample in since_mark(known) if sample.batch_size == batch_size]
@@ -242,7 +244,7 @@ class Profiler:
         slowdown = now.slowdown
         if slowdown is None:
             return replace(self.search, weights=weights).best_w(self.measured)
-        # by how much more a lower limit must be fast enough before it replaces a higher one
+        # Without spare the limit would go down and up again with each small change of conditions.
         spare = 1.05
         lowest_w = self._best_within(weights, slowdown)
         safe_w = self._best_within(weights, slowdown / spare)
@@ -254,6 +256,7 @@ class Profiler:
 
     def _best_within(self, weights: Weights, slowdown: float) -> float | None:
         """The best limit that takes at most so many times as long as the highest one."""
+        # Late already, below 1, not even the highest limit would be permitted.
         weights = weights._replace(slowdown=max(slowdown, 1.0))
         return replace(self.search, weights=weights).best_w(self.measured)
 
@@ -310,10 +313,11 @@ def profiler_of(
     limits_w: Sequence[float] = ()
     if job.tries_limits and not weights.time_alone:
         limits_w = limits.grid_w(job.power_limits_w)
-        if weights.fastest or weights.slowdown == 1:  # no lower limit may be chosen
+        # No lower limit may be chosen then, so its windows would only slow the training.
+        if weights.fastest or weights.slowdown == 1:
             limits_w = limits_w[:1]
         elif job.mode == "observe" and limits.found_w is not None:
-            # training goes on at it: its rates are needed
+            # Training goes on at it, so the saving is counted from its rates.
             limits_w = sorted({*limits_w, limits.found_w}, reverse=True)
     return Profiler(
         limits_w,

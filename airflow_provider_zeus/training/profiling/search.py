@@ -19,11 +19,11 @@ from typing import NamedTuple
 from airflow_provider_zeus.model.cost import HALF_WIDTH, TICK_S, Rate, Weights, permitted
 from airflow_provider_zeus.model.trial import ProfileSample
 
-DOUBT = 1.65  # standard deviations by which a limit may be better than measured, one-sided 95 %
+DOUBT = 1.65  # one-sided 95 % of a normal: in one of 20 cases a limit is better than even that
 ENOUGH = 0.003  # it would take longer to measure than it can save
 MOST = 30  # a load that scatters so much never gets a narrow interval
-NOISE = 0.003  # least relative standard deviation of a window, however small its scatter is
-UNBOUND = 0.9  # share of the lowest limit: boards average their draw, so a mean below it is needed
+NOISE = 0.003  # relative: a few pieces may agree by chance, and no window is surer than this
+UNBOUND = 0.9  # boards average their draw: peaks above the lowest limit may hide in a mean below it
 
 
 class NextLimit(NamedTuple):
@@ -88,8 +88,9 @@ class LimitMeasurement:
         if self.pieces < 2:
             return 0.0, 0.0
         free = self.pieces - 1
-        # how far the squares of so few pieces scatter themselves
+        # So few squares scatter themselves: by two standard deviations of chi-square / n.
         most = 1 + 2 * math.sqrt(2 / free)
+        # Each edge of a window is off by a uniform part of a tick, of variance TICK_S**2 / 12.
         tick_squares = 0.0 if ticks else most * TICK_S**2 / 6 * self.inverse_s * free / self.pieces
         squares_j = self.jj * self.time_s / self.j**2 - 1 if self.j > 0 else 0.0
         squares_s = self.ss * self.time_s / self.s**2 - 1
@@ -115,7 +116,7 @@ class Search:
         limits_w = sorted(set(self.limits_w), reverse=True)
         whole = self.whole(measured)
         rivals = self._rivals(whole)
-        # from the top: the training is slowed down by no limit that is no use
+        # From the top: the training is slowed down by no limit that is no use.
         for limit_w in (*coarse(limits_w), *whole):
             if limit_w not in whole or self._too_wide(whole, limit_w):
                 return NextLimit(limit_w)
@@ -186,8 +187,8 @@ class Search:
         sd_j, sd_s = (math.sqrt(math.fsum(column) / free) for column in zip(*squares, strict=True))
         return max(sd_j, least), max(sd_s, least)
 
-    # ------------------------------------------------------------------ inside
     def _windows(self, one: LimitMeasurement) -> float:
+        # Rounding must not leave a whole window unfinished for ever.
         return min(one.time_s / self.window_s, one.steps / self.window_steps) + 1e-9
 
     def _is_whole(self, one: LimitMeasurement) -> bool:
@@ -202,16 +203,17 @@ class Search:
         clearly worse.
         """
         one = whole[limit_w]
-        # of the 95 % interval of J or s per sample, the wider one [relative]
         free = one.pieces - 1
         half_width = 0.0
-        if free >= 2:  # about Student's t
+        if free >= 2:
+            # 1.96 is 95 % of a normal; the factor makes it about Student's t, as few pieces
+            # understate their own scatter.
             half_width = 1.96 * (1 + 1.5 / free) * math.sqrt(max(one.squares()) / free / one.time_s)
         longest = 3  # a profile has to be done within a run
         if half_width <= HALF_WIDTH or self._windows(one) >= longest:
             return False
         best_w = self._best(whole)
-        # standard deviations by which a limit must be worse than the best to be left alone
+        # Chance hardly ever gives three standard deviations: any closer limit may be the best.
         clearly = 3.0
         return best_w is None or self._excess(whole, limit_w, best_w) <= clearly * self._error(
             whole, limit_w, best_w
@@ -225,7 +227,7 @@ class Search:
         top_w = max(whole)
         _, sd_s = self.noise(whole)
         doubt: dict[float, float] = {}
-        # how much longer or shorter a sample may take than at the highest limit
+        # Whether a limit is fast enough is measured too: noise may permit or forbid it wrongly.
         for w, one in whole.items():
             off = DOUBT * sd_s * math.sqrt(1 / one.time_s + 1 / whole[top_w].time_s)
             doubt[w] = off if off > ENOUGH else 0.0
@@ -233,9 +235,10 @@ class Search:
         most = permitted(rates, self.weights.slowdown, doubt)
         least = permitted(rates, self.weights.slowdown, {w: -d for w, d in doubt.items()})
         rivals = {best_w} & set(most)
-        better = {w: DOUBT * self._error(whole, w, best_w) for w in most}  # by so much, maybe
+        # Noise may hide that a limit is better by so much: measured again, it may win.
+        better = {w: DOUBT * self._error(whole, w, best_w) for w in most}
         rivals |= {w for w in most if better[w] - self._excess(whole, w, best_w) > ENOUGH}
-        # its time decides what is permitted
+        # The time of the highest limit decides what is permitted, so it is measured again, too.
         if rivals <= set(least):
             return rivals
         return rivals | {top_w}
@@ -305,7 +308,7 @@ def coarse(limits_w: Sequence[float]) -> list[float]:
     """Limits of the coarse walk, highest first: every second one, about six of a long grid, and
     mostly the lowest.
     """
-    parts = 5  # the cost has one valley: a coarse walk finds it with few limits
+    parts = 5  # each limit costs a window; those beside the best one are measured later anyway
     stride = max(2, round((len(limits_w) - 1) / parts))
     chosen = list(limits_w[::stride])
     if limits_w and 2 * ((len(limits_w) - 1) % stride) >= stride:

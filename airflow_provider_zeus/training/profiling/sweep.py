@@ -49,9 +49,9 @@ class Sweep:
     ) -> None:
         self.active = False
         self.pace = PacedReader(device)
-        self._cut_off = 0  # one piece may end with the epoch
+        self._cut_off = 0  # a piece may be cut off by chance; in short epochs each one would be
         self.measured: list[ProfileSample] = []
-        self.unsent: deque[ProfileSample] = deque()  # a heartbeat sends them
+        self.unsent: deque[ProfileSample] = deque()  # sent twice, a sample would count twice
         self._device = device
         self._limits = limits
         self.profiler = profiler
@@ -62,7 +62,7 @@ class Sweep:
         self.windows = MeasurementWindows(
             device, profiler.batch_size, profiler.min_s, window_steps=profiler.min_steps
         )
-        # all of profiling, settling included
+        # Counts settling, too: the training pays for it as for the windows.
         self.spent = Span()
         self._spent_samples = 0
         self._since_samples = 0
@@ -71,7 +71,6 @@ class Sweep:
         self._detects_drift = bool(profiler.limits_w) and not profiler.weights.fastest
         self._waited = False
 
-    # ------------------------------------------------------------------ edges
     def start(self, reading: Reading, samples: int) -> None:
         """Begin training steps, when ``samples`` were trained in all.
 
@@ -138,7 +137,7 @@ class Sweep:
         self._cut_off = 0
         before_w = windows.limit_w
         if before_w == self.profiler.top_w:
-            # before the next limit is decided: none is measured if the highest one never binds
+            # Before the next limit is decided: none is measured if the highest one never binds.
             cap = windows.cap.at[before_w]
             self.profiler.know_cap(cap.share, cap.why_locked(self._device.busy()))
         self.keep(at_end=False)
@@ -173,7 +172,7 @@ class Sweep:
             return
         if self.profiler.slow and not pauses:
             self._know_slow()
-            if self._has_next:  # the driver answers faster now
+            if self._has_next:  # the driver answers faster now, so that windows can be read
                 self._start_profiling(reading, samples)
                 return
         rate = self._rate_to_compare()
@@ -200,7 +199,7 @@ class Sweep:
         is_compared = self._detects_drift and not self.active
         if not is_compared or not self._in_force(chosen_w):
             return None
-        if self.profiler.why_none:  # the limit found is in force, and no limit binds
+        if self.profiler.why_none:  # limits change nothing then, and the one found has no window
             chosen_w = self.profiler.best_w
         return self.profiler.rate_at(chosen_w)
 
@@ -210,7 +209,7 @@ class Sweep:
         ``at_end`` of the attempt a part of a piece counts too.
         """
         if self.windows.limit_w is not None:
-            self._device.limit_w()  # another process may have changed it
+            self._device.limit_w()  # read anew: under another's limit the pieces would be wrong
         if not self._in_force(self.windows.limit_w):
             self.windows.drop()
             return
@@ -218,7 +217,6 @@ class Sweep:
             self.profiler.add(sample)
             self._record(sample)
 
-    # ------------------------------------------------------------------ figures
     def take_unsent(self) -> tuple[ProfileSample, ...]:
         """Return the samples since the last call, added up, behind the mark of a reset.
 
@@ -262,7 +260,6 @@ class Sweep:
             return None
         return MissedSaving.of(self.profiler.search, self.profiler.measured, self._usual_w)
 
-    # ------------------------------------------------------------------ inside
     @property
     def _may_set(self) -> bool:
         return self._limits.can_set and self.windows.failures < _MAX_FAILURES
@@ -364,7 +361,7 @@ class Sweep:
         self.pace.saves_up = False
         if self._in_force(limit_w):
             return
-        # with the call that gives it back: that must not be left for want of time
+        # With the call that gives it back: that must not be left for want of time.
         to_set_and_give_back = 2 * ("limit_w", "set_limit_w")
         self.pace.saves_up = not self.pace.may(*to_set_and_give_back)
         if not self.pace.saves_up:
@@ -431,6 +428,7 @@ class Sweep:
 def drain(queue: deque[T]) -> tuple[T, ...]:
     """Remove and return everything in a queue. Another thread may be appending."""
     items: list[T] = []
+    # Until it is empty: a look at its length would be old by the next popleft().
     with contextlib.suppress(IndexError):
         while True:
             items.append(queue.popleft())

@@ -167,11 +167,11 @@ class Results:
                 place.take(line)
             except Exception as error:
                 missed[place] = error
-        # one copy is enough: the sender keeps a line only if no place has it
+        # One copy is enough: the sender keeps a line only if no place has it.
         if missed and len(missed) == len(self._places):
             first = self._places[0]
             if line.kind == "final":
-                log_costs(first.waiting)  # the document, which holds them, is not written
+                log_costs(first.waiting)  # lost otherwise: no document holds them
             raise missed[first]
         for place, problem in missed.items():
             place.keep(line, problem)
@@ -192,13 +192,13 @@ class _Place:
         self._name = name
         self._sink = sink
         self.waiting: list[ResultLine] = []  # a store that is away takes them later
-        self._failing = False  # the warning is logged once, until the place takes lines again
+        self._failing = False  # each heartbeat would repeat the warning
 
     def take(self, line: ResultLine) -> None:
         """Write the lines that wait, then this one. Raises the errors of the sink."""
         while self.waiting:
             self._sink(self.waiting[0])
-            self.waiting.pop(0)
+            self.waiting.pop(0)  # only now: a sink that raises must not lose it
         self._sink(line)
         self._failing = False
 
@@ -255,12 +255,12 @@ def with_memory_of_others(line: ResultLine, result: str | None, ti_id: str) -> R
     The note of :class:`OtherRank` must be a result line of the same attempt. In a folder of results
     it must belong to the folder's owner, beside a file to this process's user.
     """
-    # a line has a state only if it is an end
+    # A line has a state only if it is an end, so its kind needs no look.
     if line.state is not State.FAILED:
         return line
     if not result or not ti_id:
         return line
-    max_note = 2**16  # bytes of the line that another process writes when it is out of memory
+    max_note = 2**16  # another process writes it, and it must not fill the memory of this one
     try:
         path, name = _note_place(result, ti_id, line.attempt)
         with opened_folder(path) as folder:
@@ -288,6 +288,7 @@ class Document:
 
     def __call__(self, line: ResultLine) -> None:
         """Keep one line; the final one writes the document. Raises OSError."""
+        # Nothing is sent before the end: the points of a long training would fill the memory.
         *earlier, last = folded([*self._lines, line])
         self._lines = [*earlier, replace(last, points=tuple(thinned(last.points)))]
         if line.kind == "final":

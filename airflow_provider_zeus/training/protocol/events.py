@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 SCHEMA = 1
 MOST_LINE_BYTES = 2**20  # far more than 500 points and 1000 samples take
 MOST_LINES = 500_000  # a line every 15 s for three months: more is no result
-# note of an end: when the attempt ended [s since the epoch], by this host's clock
+# A line may be read long after it was written: the hours of a training are priced by this.
 ENDED_AT_S = "ended_at_s"
-# note of a failed end: it was not within an epoch, or is of a kind that no other size would mend
-AUTHORS = "authors"
-# note of a failed end: the slice has so many samples, fewer than the batch size; 0: not known
+AUTHORS = "authors"  # no relief runs after such an end: another batch size would not mend it
+# A training in another process knows the samples of its slice, and its starter the sizes to try.
 TOO_FEW = "too_few"
 Kind = Literal["start", "attempt", "beat", "end", "final"]
 
@@ -53,24 +52,26 @@ class ResultLine:
     """One line of a result.
 
     ``start``: a process took the plan (``start_id`` is random: two starts under one key are two
-    observations). ``attempt``: an attempt begins. ``beat``: partial sums, new profile samples,
-    power points. ``end``: that attempt is over in ``state``. ``final``: ``attempt`` is the kept
-    one, None when no model was kept; nothing follows it. A line has a limited size: texts are cut,
-    only the newest samples stay, points are thinned.
+    observations; ``try_number``: of its task, if known). ``attempt``: an attempt begins. ``beat``:
+    partial sums, new profile samples, power points. ``end``: that attempt is over in ``state``.
+    ``final``: ``attempt`` is the kept one, None when no model was kept; nothing follows it. A line
+    has a limited size: texts are cut, only the newest samples stay, points are thinned.
+
+    Notes of a failed end: :data:`AUTHORS`: it was not within an epoch, or of a kind that no other
+    batch size would mend; :data:`TOO_FEW`: samples of the slice, fewer than the batch size; 0: not
+    known.
     """
 
     kind: Kind
     start_id: StartId
-    # in ``start``: of the task that started the process, if known
     try_number: Count | None = None
     attempt: Count | None = None
     batch_size: int | None = None
     state: State | None = None
     reason: str | None = None
     observation: Observation | None = None
-    # new ones alone: with all of them a file would grow with its square
+    # New ones alone, of points too: with all of them a file would grow with its square.
     profile: tuple[ProfileSample, ...] = ()
-    # new ones alone: with all of them a file would grow with its square
     points: tuple[PowerPoint, ...] = ()
     notes: Mapping[str, float] = field(default_factory=dict)
 
@@ -173,7 +174,7 @@ class ResultWriter:
             descriptor = self._file.fileno()
             size = os.fstat(descriptor).st_size
             begin = max(size - MOST_LINE_BYTES, 0)
-            # where the last complete line ends
+            # A process that died may have left a part of a line: the next one would be lost in it.
             whole = os.pread(descriptor, size - begin, begin).rfind(b"\n") + 1
             if begin and not whole:
                 raise ValueError("the file exists and is no result")
@@ -208,7 +209,7 @@ class ResultWriter:
         """Keep other processes of the same command from writing meanwhile; if that hangs, go on
         after a second.
         """
-        descriptor = os.dup(self._file.fileno())  # the file may be closed in between
+        descriptor = os.dup(self._file.fileno())  # a write that fails may close the file
         try:
             for _ in range(20):
                 try:
@@ -264,7 +265,7 @@ class ResultSender:
         self._lock = RLock()  # a signal handler may send while its own thread does
         self._waiting: list[ResultLine] = []
         self._sending = False
-        self._failing = False  # the warning is logged once, until the sink takes lines again
+        self._failing = False  # each heartbeat would repeat the warning
 
     def send(self, kind: Kind, live: LiveAttempt | None = None, **fields: Any) -> None:
         """Send a line; with ``live``, of that attempt, with its unsent samples and points.
@@ -300,7 +301,7 @@ class ResultSender:
         """
         with self._lock:
             self._waiting.append(line)
-            if self._sending:
+            if self._sending:  # a signal handler came in between: the send below takes its line too
                 return
             self._sending = True
             try:

@@ -48,36 +48,37 @@ class Ended(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(HostSettings):
-    """The attempts of one decision, and the power measurements of the job's earlier runs."""
+    """The attempts of one decision, and the power measurements of the job's earlier runs.
+
+    ``stand_in`` replaces the last attempt if that does not fit into memory; the first of
+    ``reliefs`` runs if it fails otherwise. ``limits_found_w``: by GPU, the limit found and the one
+    last set [W].
+    """
 
     job_id: Name
     ti_id: Name
     number: int
-    first_attempt: int  # an earlier try of the task has used the lower numbers
-    spec: Mapping[str, Any]  # a training needs no store and no DAG file
+    first_attempt: int  # not always 1: an earlier try of the task has used the lower numbers
+    spec: Mapping[str, Any]  # carried whole: a training has no store and no DAG file to ask
     attempts: tuple[PlannedAttempt, ...]
-    # replaces the last attempt if that does not fit into memory
     stand_in: PlannedAttempt | None = None
-    # of which the first runs if the last attempt fails otherwise
-    reliefs: tuple[PlannedAttempt, ...] = ()
-    # of the task's execution_timeout, when the training begins; None: it has none
+    reliefs: tuple[PlannedAttempt, ...] = ()  # several: one of a size that failed is left out
+    # The task's execution_timeout would cut off a relief that begins too late.
     time_left_s: float | None = None
-    # of the attempts
     numbers: TryNumbers = field(default_factory=TryNumbers)
     seed: int = 0
     profile: tuple[ProfileSample, ...] = ()
+    # An earlier trial may have died without restoring it: the limit in force is that trial's then.
     limits_found_w: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    # gpu uuid -> (limit found, limit last set) [W] of an earlier trial that died without restoring
-    # it
-    signal: Followed | None = None  # a training host may have no way to the service
+    signal: Followed | None = None  # its series: a training host may have no way to the service
     previous: Previous | None = None
-    # a larger batch size needs another rate than the run before
+    # A larger batch size needs another rate than the run before.
     earlier_rate: EarlierRate | None = None
     heartbeat_s: float = 15.0
     state_dir: str | None = None
     restarts: bool = False  # a fresh process has all of the GPU's memory again
     attempt_root: str | None = None  # a model may not fit into the folder for temporary files
-    gpus_held: tuple[str, ...] = ()  # a child must not wait for its own parent
+    gpus_held: tuple[str, ...] = ()  # a child must not wait for the lock of its own parent
 
     @cached_property
     def job(self) -> ZeusJob:
@@ -128,7 +129,7 @@ class Plan(HostSettings):
         ran, *following = self.attempts
         size = ran.batch_size
         reliefs = self.reliefs
-        if end in (Ended.FAILED, Ended.NO_MEMORY):
+        if end in (Ended.FAILED, Ended.NO_MEMORY):  # the same size would mostly fail again
             reliefs = tuple(relief for relief in reliefs if relief.batch_size != size)
         rest = replace(
             self, attempts=tuple(following), reliefs=reliefs, first_attempt=self.first_attempt + 1
@@ -207,7 +208,7 @@ class Plan(HostSettings):
         """
         most_bytes = 2**24
         try:
-            # a ConfigMap's files are links
+            # A ConfigMap's files are links, which read_plain() refuses.
             text = read_plain(os.path.realpath(path), most_bytes).decode()
         except (OSError, ValueError) as error:
             problem = f"cannot be read: {getattr(error, 'strerror', error)}"
