@@ -203,8 +203,6 @@ class DistributedAttempt(LiveAttempt):
         is_virtual = self._job.device.startswith(PREFIX)
         if is_virtual and not ranks.measures:
             own = replace(own, time_s=None, rest_s=None)
-        if ranks.rank:  # only rank 0 profiles: the 0 of another one is not measured
-            own = replace(own, excess_s=None)
         return RankReport(
             attempt=self.number,
             epochs=self._meter.epochs_done,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial, wraps
 from importlib.abc import MetaPathFinder
-from threading import RLock, get_ident
+from threading import Event, RLock, get_ident
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -60,16 +60,20 @@ def on_skips(steps_of: Callable[[Any], int], after: Heard) -> Callable[[], None]
     if kind is None:
         return lambda: None
     own_step = kind.step
+    ended = Event()
 
     @wraps(own_step)
     def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         before = steps_of(optimizer)
         result = own_step(scaler, optimizer, *args, **kwargs)
-        if steps_of(optimizer) == before:
+        is_skip = steps_of(optimizer) == before
+        if is_skip and not ended.is_set():
             after(optimizer)
         return result
 
     def end() -> None:
+        # Another tool that has wrapped this step keeps calling it.
+        ended.set()
         if kind.step is step:  # else another tool has wrapped it, and this would undo that
             kind.step = own_step
 

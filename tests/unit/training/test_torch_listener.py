@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.training import torch_listener
-from airflow_provider_zeus.training.torch_listener import on_steps
+from airflow_provider_zeus.training.torch_listener import on_skips, on_steps
 
 LATE = """
 from threading import get_ident
@@ -137,3 +137,22 @@ def test_finders_of_the_old_kind_and_those_that_ask_all_finders_again_break_no_i
     assert len(torch.HOOKS) == 1
     assert "exec_module" not in vars(torch.__spec__.loader)
     end()
+
+
+def test_a_scaler_that_another_tool_has_wrapped_is_not_heard_after_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class GradScaler:
+        def step(self, optimizer: Any) -> None:
+            """It leaves each step out."""
+
+    module = SimpleNamespace(GradScaler=GradScaler)
+    monkeypatch.setitem(sys.modules, "torch.amp.grad_scaler", module)  # type: ignore[arg-type]
+    heard: list[Any] = []
+    end = on_skips(lambda optimizer: 0, heard.append)
+    ours = GradScaler.step
+    GradScaler.step = lambda scaler, optimizer: ours(scaler, optimizer)  # type: ignore[method-assign]
+    GradScaler().step("a")
+    end()
+    GradScaler().step("b")
+    assert heard == ["a"]
