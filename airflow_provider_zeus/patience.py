@@ -101,7 +101,7 @@ def retried(
 
 
 def pauses(chance: Callable[[], float]) -> Iterator[float]:
-    """Seconds between two tries: twice as long each time, up to a limit, with random jitter
+    """Seconds between two tries: twice as long each time, up to 2 s, with random jitter
     between processes.
     """
     longest_s = 0.1

@@ -229,7 +229,7 @@ class ZeusJob:
 
     def _check_choice(self) -> None:
         """Raise JobSpecError for missing fields of a choice of batch sizes; without one, for
-        fields that needs one.
+        fields that need one.
         """
         missing = [name for name in CHOICE if is_missing(getattr(self, name))]
         if self.chooses_size and missing:

@@ -70,8 +70,8 @@ def bad(name: str, value: object, problem: str, remedy: str) -> JobSpecError:
 
 @dataclass(frozen=True, slots=True)
 class JobField:
-    """The rule of the type of a field, whether it may be left out, and how a rendered text
-    is read as.
+    """The rule of a field: its type, whether it may be left out, and how a rendered text of it
+    is read.
     """
 
     rule: Rule

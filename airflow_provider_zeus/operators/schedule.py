@@ -193,7 +193,7 @@ def planned_wait(
         text = str(error) if signal in CONNECTIONS else str(error).replace(repr(signal), "...")
         return PlannedWait(signal=signal, why=f"It starts at once. {text}")
     except Exception as error:  # store and timetable may raise anything: the run starts
-        why = f"It starts at once: the run log cannot be read ({type(error).__name__})."
+        why = f"It starts at once: a later start cannot be planned ({type(error).__name__})."
         return PlannedWait(signal=signal, why=why)
     at_once = {
         NOW_IS_BEST: "now is the cheapest start",
