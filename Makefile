@@ -54,7 +54,7 @@ CHARTS = test -f airflow_provider_zeus/plugin/static/echarts.common.min.js \
   || echo "No charts in the plugin's pages: npm had no network. With one: $(BIN)/python -m pip install -e ." >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-nightly nightly-tests nightly-examples nightly-lowest test-lowest \
+.PHONY: help demo demo-levers demo-cluster demo-reset test test-slow test-nightly test-mutants nightly-tests nightly-examples nightly-lowest test-lowest \
   install-lowest test-newest coverage release-check screenshots docs docs-serve lint clean
 NEWEST_PIP = $(NEWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 LOWEST = $(MAKE) --no-print-directory AIRFLOW=lowest VENV=$(LOWEST_VENV)
@@ -85,6 +85,13 @@ test-slow: $(VENV)/.browser  ## the slow tests, and how long each part took (PAR
 
 test-nightly: $(VENV)/.browser install-lowest  ## what takes longest; adds its line to test-results/nightly.txt (PART=tests/...)
 	@$(BIN)/python -m tests.checks nightly $(PART)
+
+# The same seed draws the same faults as long as the package is the same.
+test-mutants: COUNT ?= 100
+test-mutants: SEED ?= 1
+test-mutants: $(VENV)/.dev-$(STATE)  ## which of COUNT faults, drawn by SEED, quick tests find (an hour; goes on if it was stopped)
+	$(BIN)/python -m tests.mutants contexts --drawn $(COUNT) --seed $(SEED)
+	$(BIN)/python -m tests.mutants run --drawn $(COUNT) --seed $(SEED) --seconds 30
 
 nightly-tests: PART ?= tests
 nightly-tests: $(VENV)/.browser

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from tests.mutants import draw, faults, report, scratch
-from tests.mutants.run import Outcome, batches, in_order
+from tests.mutants.__main__ import main
+from tests.mutants.collect import Contexts
+from tests.mutants.run import Outcome, batches, in_order, within
 
 FOUND = Outcome("found", "quick", "tests/unit/test_a.py::test_b", 1, 1.0)
 MISSED = Outcome("missed", "quick", "", 1, 1.0)
@@ -99,3 +102,36 @@ def test_a_file_of_ones_own_comes_first_then_those_that_name_it(tmp_path: Path) 
     assert files == [[each] for each in reversed(seconds)]
     assert in_order(fault, set(seconds), seconds, tmp_path, 1) == files[:1]
     assert [len(batch) for batch in batches(files)] == [1, 2]
+
+
+def test_tests_are_taken_as_long_as_they_fit_into_the_time() -> None:
+    seconds = {"a::1": 4.0, "a::2": 9.0, "b::1": 5.0, "b::2": 7.0, "c::1": 1.0}
+    files = [["a::1", "a::2"], ["b::1", "b::2"], ["c::1"]]
+
+    assert list(within(files, seconds, inf)) == files
+    assert list(within(files, seconds, 10.0)) == [["a::1"], ["b::1"], ["c::1"]]
+    assert list(within(files, seconds, 9.5)) == [["a::1"], ["b::1"]]
+    assert list(within(files, seconds, 2.0)) == [["a::1"]], "one runs, however long it takes"
+
+
+def test_a_stopped_run_of_drawn_faults_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(scratch.ROOT / draw.PACKAGE / "model", tmp_path / draw.PACKAGE / "model")
+    drawn = draw.faults(tmp_path, 5, seed=1)
+    monkeypatch.setattr(scratch, "ROOT", tmp_path)
+    monkeypatch.setattr("tests.mutants.__main__.report.write", lambda path, known: None)
+    done = {drawn[0].id: FOUND, drawn[1].id: MISSED}
+    monkeypatch.setattr("tests.mutants.__main__.report.read", lambda path: done)
+    tried: list[str] = []
+    monkeypatch.setattr(
+        "tests.mutants.__main__.run.run",
+        lambda left, attempt, told, jobs: tried.extend(fault.id for fault in left),
+    )
+    contexts = tmp_path / "contexts.json"
+    Contexts().write(contexts)
+    words = ["run", "--drawn", "5", "--seed", "1", "--report", str(contexts)]
+    monkeypatch.setattr("sys.argv", ["mutants", *words, "--contexts", str(contexts)])
+
+    assert main() == 0
+    assert tried == [fault.id for fault in drawn[2:]]
