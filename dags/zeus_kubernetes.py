@@ -8,7 +8,7 @@ What the cluster has to have is in docs/how-to/kubernetes.md.
 
 A pod that dies (no memory, a node that goes away, an image that cannot be pulled) is started again
 by ``retries``. What it cost up to then is in a file below ``result_path``, a folder that pod and
-worker share, and counts. The retry trains the best known batch size alone.
+worker share, and counts. The retry trains the default batch size alone.
 """
 
 import logging

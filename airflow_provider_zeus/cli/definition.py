@@ -101,7 +101,7 @@ def _first_steps() -> tuple[CLICommand, ...]:
             _arg(
                 "--measure",
                 "PATTERNS",
-                "look what these would name, before they are set as [zeus] measure",
+                "look what these would name, before they are set as the option measure",
             ),
             description="Check what Zeus finds on this host, and the run log. It changes nothing. "
             "Exit status 1 if a check is an error.",

@@ -158,7 +158,7 @@ def store_away(job: ZeusJob) -> Event:
     return Event(
         kind=STORE,
         sentence=f"The run log could not be reached. Without it {without}.",
-        remedy="airflow zeus doctor says why; the log of the task has the error (docs/store.md).",
+        remedy="airflow zeus doctor says why; the log of the task has the error (docs/death.md).",
     )
 
 
