@@ -70,8 +70,8 @@ class ZeusConfig(HostSettings):
         )
 
     def switched(self, job: ZeusJob) -> ZeusJob:
-        """The job as ``[zeus] enabled`` has it: switched off it sets no limit, and follows and
-        waits for nothing.
+        """The job as ``[zeus] enabled`` has it: switched off it sets no limit, follows nothing,
+        and waits for a busy GPU alone: two that share one could not be measured.
         """
         if self.enabled == ON:
             return job
@@ -137,7 +137,7 @@ def next_of(job: ZeusJob) -> tuple[ZeusJob, dict[str, Any]]:
     """The job as its next run has it by ``[zeus] enabled`` of this host, and the settings that this
     adds to its live settings.
 
-    Switched off it sets and waits for nothing, and its default batch size is pinned.
+    Switched off it sets no limit and waits for no cheaper hour; its default batch size is pinned.
     """
     try:
         by = pinned_by(enabled())
