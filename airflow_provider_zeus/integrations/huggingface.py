@@ -192,7 +192,7 @@ class ZeusTrainerCallback(TrainerCallback):
         **of: Any,
     ) -> None:
         """Take the metrics of an evaluation that is only logged, as many authors' trainers do."""
-        logs = {} if logs is None else logs
+        logs = logs or {}
         metrics = {name: value for name, value in logs.items() if name.startswith("eval_")}
         if metrics:
             self.on_evaluate(args, state, control, metrics=metrics)
@@ -287,8 +287,7 @@ def _check_evaluation(trainer: Trainer, target: str) -> None:
 def _check_sets(sets: Mapping[str, Any], metric: str, target: str) -> None:
     """Raise JobSpecError if there is no data set, none with the target's metric, or no sample."""
     # identity: a data set may define its own comparison
-    has_set = sets.get("", metric) is not None
-    if not has_set:
+    if sets.get("", metric) is None:
         problem = f"nothing would evaluate the target's {target!r}"
         remedy = (
             'set TrainingArguments(eval_strategy="epoch"), and give the Trainer an eval_dataset'

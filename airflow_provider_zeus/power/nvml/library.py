@@ -112,10 +112,11 @@ def _ask(function: str, *arguments: Any) -> NvmlAnswer:
         value = call(*arguments)
         if _fits(function, value):
             return NvmlAnswer(value)
-        if isinstance(value, str | bytes | None):
-            return NvmlAnswer(None, NOT_NVML, _wrong_binding(function))
         # A newer binding would hand out the same: these come from the driver.
-        return NvmlAnswer(None, NOT_NVML, f"{function}: {value!r:.60} is no figure of it")
+        problem = f"{function}: {value!r:.60} is no figure of it"
+        if isinstance(value, str | bytes | None):
+            problem = _wrong_binding(function)
+        return NvmlAnswer(None, NOT_NVML, problem)
     except ModuleNotFoundError:
         return NvmlAnswer(
             None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it"
