@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 import os
 import select
 import signal
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from airflow_provider_zeus.cli.finding import Finding, error, ok, warning
-from airflow_provider_zeus.cli.shell import drop_output
+from airflow_provider_zeus.cli.shell import drop_output, no_log
 from airflow_provider_zeus.log_guard import guarded_log
 from airflow_provider_zeus.training.process.supervisor import die_with_parent
 from airflow_provider_zeus.units import counted
@@ -158,6 +157,8 @@ def _naming(dag_id: str, files: Sequence[DagFile]) -> tuple[list[DagFile], list[
             text = Path(file.path).read_bytes()
             # a formatter may break the line after the bracket
             compact = b"".join(text.split())
+            # one that triggers or awaits the DAG: trigger_dag_id=, external_dag_id=
+            compact = compact.replace(b"_dag_id=", b"")
             if any(sign in compact for sign in defined):
                 defining.append(file)
             elif any(name in text for name in quoted):
@@ -195,11 +196,12 @@ def _imported(dag_id: str, file: DagFile) -> Imported:
         option_s = max(allowed_s, IMPORT_S)
     # torch alone may take longer than Airflow allows: that is a warning, no error
     os.environ[option] = str(option_s)
-    logging.disable(logging.CRITICAL)  # the finding says it once, in words of ours
     try:
-        bag = BundleDagBag(dag_folder=file.path, bundle_path=file.folder, bundle_name=file.bundle)
+        with no_log():  # the finding says it once, in words of ours
+            bag = BundleDagBag(
+                dag_folder=file.path, bundle_path=file.folder, bundle_name=file.bundle
+            )
     finally:
-        logging.disable(logging.NOTSET)
         # A setting of the caller must not stay changed.
         os.environ.pop(option)
         if before is not None:
@@ -299,7 +301,7 @@ def _be_importer(files: Sequence[DagFile], writer: int) -> NoReturn:
         drop_output()
         for file in files:
             imported = _imported("", file)
-            # A line has to fit into the pipe at once.
+            # the last line of an error may be of any length
             problem = imported.problem[:500]
             os.write(writer, json.dumps([imported.ids, problem]).encode() + b"\n")
             if problem:

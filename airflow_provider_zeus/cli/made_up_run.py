@@ -7,7 +7,6 @@ one.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,8 @@ from typing import Any, Self
 from uuid import uuid4
 
 from jinja2 import StrictUndefined, TemplateRuntimeError
+
+from airflow_provider_zeus.cli.shell import no_log
 
 
 class NotHereError(TemplateRuntimeError):
@@ -46,11 +47,8 @@ def rendered(task: Any, dag: Any, *, days: int = 0) -> tuple[Any, dict[str, Any]
     copy = task.prepare_for_execution()
     context = made_up_context(copy, dag, days=days, dated=Runs.of(dag).may_be_dated)
     # Airflow logs a traceback of a template that fails, and the finding says it already.
-    logging.disable(logging.CRITICAL)
-    try:
+    with no_log():
         copy.render_template_fields(context)
-    finally:
-        logging.disable(logging.NOTSET)
     operator = context["task"]
     operator.check_templates(context)
     return operator, context

@@ -74,6 +74,17 @@ def command(function: Callable[[Namespace], int | None]) -> Callable[[Namespace]
     return run
 
 
+@contextmanager
+def no_log() -> Iterator[None]:
+    """Nothing is logged meanwhile."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
 def message_of(error: ZeusError) -> str:
     """The text of an error.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from types import CodeType, FrameType
@@ -74,7 +75,6 @@ class ZeusTrainerCallback(TrainerCallback):
         self._loader: Any = None
         # a Trainer fetches batches before it trains on them
         self._batches: DrawnBatches | None = None
-        self._training = False
         self._asks = False  # without a schedule nothing would report a metric
         self._awaited = False  # two evaluations of an epoch would cost twice
         self._evaluated = False
@@ -85,18 +85,13 @@ class ZeusTrainerCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any
     ) -> None:
         """Check the trainer's arguments and evaluation. Raises JobSpecError if they do not fit."""
+        if args.auto_find_batch_size:
+            problem = "it changes the batch size, which the run has chosen"
+            raise JobSpecError.of("auto_find_batch_size", True, problem, "leave it out")
         whole = args.train_batch_size * args.gradient_accumulation_steps
-        # auto_find_batch_size begins again with a smaller one, which the run has not chosen
-        begins_again = self._training and args.auto_find_batch_size
-        if begins_again:
-            raise MemoryError(
-                f"batch size {whole} is out of memory; the run chooses the next one, and not the "
-                "trainer"
-            )
         loader = of.get("train_dataloader")
         if loader is None:  # transformers 4.49 keeps it in the state
             loader = getattr(state, "train_dataloader", None)
-        self._training = True
         self._loader = loader
         # a trainer's own loader may have another one than its arguments
         own = batch_size_of(loader)
@@ -197,7 +192,7 @@ class ZeusTrainerCallback(TrainerCallback):
         **of: Any,
     ) -> None:
         """Take the metrics of an evaluation that is only logged, as many authors' trainers do."""
-        logs = {} if logs is None else logs
+        logs = logs or {}
         metrics = {name: value for name, value in logs.items() if name.startswith("eval_")}
         if metrics:
             self.on_evaluate(args, state, control, metrics=metrics)
@@ -206,7 +201,6 @@ class ZeusTrainerCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **of: Any
     ) -> None:
         """Report the last epoch, if that is still due."""
-        self._training = False
         self._report_last(control, expected=False)
 
     def _take(self) -> None:
@@ -241,7 +235,8 @@ def _end_of(args: TrainingArguments, state: TrainerState, loader: Any) -> OwnEnd
         return OwnEnd("num_train_epochs", args.num_train_epochs, args.num_train_epochs)
     if not has_length(loader):
         return NO_END
-    steps = max(len(loader) // args.gradient_accumulation_steps, 1)
+    # the batches left at the end of an epoch are a step, too
+    steps = max(math.ceil(len(loader) / args.gradient_accumulation_steps), 1)
     epochs = min(args.max_steps / steps, state.num_train_epochs)
     return OwnEnd("max_steps", args.max_steps, epochs)
 
@@ -277,7 +272,7 @@ def _check_evaluation(trainer: Trainer, target: str) -> None:
     always = [prefix + figure for prefix in sets for figure in figures]
     if metric in always:
         return
-    problem = f"the evaluation gives no metric but the loss then, and the target is on {target!r}"
+    problem = f"the evaluation gives its loss and speed alone, and the target is on {target!r}"
     if trainer.args.prediction_loss_only:
         remedy = "leave it out, or name eval_loss in the job's target"
         raise JobSpecError.of("prediction_loss_only", True, problem, remedy)
@@ -292,8 +287,7 @@ def _check_evaluation(trainer: Trainer, target: str) -> None:
 def _check_sets(sets: Mapping[str, Any], metric: str, target: str) -> None:
     """Raise JobSpecError if there is no data set, none with the target's metric, or no sample."""
     # identity: a data set may define its own comparison
-    has_set = sets.get("", metric) is not None
-    if not has_set:
+    if sets.get("", metric) is None:
         problem = f"nothing would evaluate the target's {target!r}"
         remedy = (
             'set TrainingArguments(eval_strategy="epoch"), and give the Trainer an eval_dataset'

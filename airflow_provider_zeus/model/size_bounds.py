@@ -13,6 +13,7 @@ from airflow_provider_zeus.model.trial import (
     NO_STRIKE,
     PAUSED,
     PLAIN,
+    TO_TRY,
     UNCAPPED,
     UNSEEN,
     WHY_COLD,
@@ -28,7 +29,7 @@ MAX_POINTS = 500  # a chart has no more pixels, and each of a trial's points is 
 MOST_PHASE = 50  # any training may write it
 # Any other key is a training's own, and would grow without bound.
 _REASONS = frozenset(f.name for f in fields(Observation)).union(
-    (BATCH_SIZE, DATA_WAIT, LIMIT, NO_STRIKE, PAUSED, PLAIN, UNCAPPED, UNSEEN, WHY_COLD)
+    (BATCH_SIZE, DATA_WAIT, LIMIT, NO_STRIKE, PAUSED, PLAIN, TO_TRY, UNCAPPED, UNSEEN, WHY_COLD)
 )
 
 

@@ -258,6 +258,8 @@ LOST = "retried, result lost"
 NO_RESULT = "no result"
 # As a reason: a GPU that waits for batches wastes more than any batch size saves.
 DATA_WAIT = "data_wait"
+# Beside that reason: what the training can try against it.
+TO_TRY = "to_try"
 # As a reason: a load that no limit holds back has nothing to save.
 UNCAPPED = "power_cap"
 # As a reason: a laptop that slept says nothing of a batch size.
@@ -376,6 +378,12 @@ class Observation:
         None: it does.
         """
         return self.reasons.get(BATCH_SIZE)
+
+    @property
+    def wait_remedy(self) -> str:
+        """A sentence on how to wait less for batches; empty if there is no need."""
+        to_try = self.reasons.get(TO_TRY)
+        return f" Try {to_try}." if to_try else ""
 
     @property
     def devices(self) -> int:

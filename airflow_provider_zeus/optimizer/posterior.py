@@ -125,7 +125,7 @@ def _of_gp(
     from airflow_provider_zeus.optimizer.knowledge_gradient.epoch_cost import predicted
 
     gp = belief.gp
-    costs = predicted(gp.sizes, here, there, default=belief.job.default_batch_size, loads=loads)
+    costs = predicted(gp.sizes, here, there, default=belief.job.default_batch_size, drawn=loads)
     by_size = {}
     for i, b in enumerate(gp.sizes):
         mean = float(gp.mean[i])

@@ -296,7 +296,8 @@ class Baseline:
         if variance:
             # a run of the default has its own measured cost, without luck
             varies = np.array([run.id not in self.ended for run in runs])
-            luck = self.epochs.luck[:, columns] + self.epochs.luck[:, -1:] * math.sqrt(of_mean)
+            noise = self.epochs.cost_noise
+            luck = noise[:, columns] + noise[:, -1:] * math.sqrt(of_mean)
             # EpochCost is the mean of its runs, not their median
             to_mean = variance * (1.0 + of_mean) / 2
             draws *= np.exp((math.sqrt(variance) * luck - to_mean) * varies)

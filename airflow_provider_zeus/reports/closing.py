@@ -170,9 +170,8 @@ def _waited(observation: Observation, prices: Prices | None) -> str:
     """How long the run waited for batches, if that is worth a line; in money, if it has a
     currency.
     """
-    # the remedy stands on the page; here is room for the remark alone
-    remark, _, _remedy = observation.reasons.get(DATA_WAIT, "").partition(". Try ")
-    text = visible(remark)
+    # the remedy stands on the page; here is no room for it
+    text = visible(observation.reasons.get(DATA_WAIT, ""))
     if not text or prices is None:
         return text
     in_force = prices.at_the_time([observation])

@@ -312,7 +312,8 @@ def of_ended(trials: Sequence[Trial], numbers: RunNumbers) -> list[Remark]:
     if not trials:
         return []
     trial = trials[-1]
-    reasons = trial.observation.reasons
+    observation = trial.observation
+    reasons = observation.reasons
     texts = {}
     if trial.state is State.NO_METRIC:
         texts[RemarkKind.NO_METRIC] = (
@@ -321,7 +322,7 @@ def of_ended(trials: Sequence[Trial], numbers: RunNumbers) -> list[Remark]:
             f" {TELL_METRIC[0].upper()}{TELL_METRIC[1:]}."
         )
     if DATA_WAIT in reasons:
-        texts[RemarkKind.DATA_WAIT] = f"{reasons[DATA_WAIT]}."
+        texts[RemarkKind.DATA_WAIT] = f"{reasons[DATA_WAIT]}.{observation.wait_remedy}"
     if UNCAPPED in reasons:
         why = reasons[UNCAPPED]
         texts[RemarkKind.UNCAPPED] = f"{why[0].upper()}{why[1:]}. No power limit is chosen."

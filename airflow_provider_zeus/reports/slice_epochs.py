@@ -45,13 +45,14 @@ class Misses(NamedTuple):
 
     # (draw, run): on some slices no size reaches the target, which says nothing against any
     hard: NDArray[np.bool_]
-    luck: Vector  # (draw, run): one number for all sizes, so that a difference of two is not chance
+    # (draw, run): one number for all sizes, so that a difference of two is not chance
+    uniform: Vector
     hard_share: Vector
     own_shares: Vector
 
     def of(self, i: int) -> NDArray[np.bool_]:
         """Whether size i misses its target (draw, run)."""
-        return self.hard | (self.luck < self.own_shares[:, i, None])
+        return self.hard | (self.uniform < self.own_shares[:, i, None])
 
     def share(self, i: int) -> Vector:
         """The probability (draw,) that size i misses its target on the next slice."""
@@ -73,7 +74,7 @@ class SliceEpochs(NamedTuple):
     misses: Misses
     miss_epochs: float  # as the runs that missed: a loop may be left before max_epochs
     # (draw, run + 1): EpochCost varies from run to run, and its mean is not known exactly
-    luck: Vector
+    cost_noise: Vector
     max_epochs: float
 
     def of(self, b: int) -> Vector:
@@ -189,7 +190,7 @@ def slice_epochs(log: Dataset, rng: np.random.Generator) -> SliceEpochs | None:
         noise=paths.noise_sd[:, None] * rng.standard_normal((DRAWS, len(slices))),
         misses=_misses(slices, index, most, rng),
         miss_epochs=miss_epochs,
-        luck=rng.standard_normal((DRAWS, len(slices) + 1)),
+        cost_noise=rng.standard_normal((DRAWS, len(slices) + 1)),
         max_epochs=most,
     )
 
@@ -231,7 +232,7 @@ def _misses(
     own_shares = np.zeros((DRAWS, len(index)))
     if not missed.any():
         # a prior alone would have every default miss now and then, at max_epochs each time
-        return Misses(hard, np.ones((DRAWS, 1)), hard_share, own_shares)
+        return Misses(hard, np.ones(hard.shape), hard_share, own_shares)
     complete = (reached + missed).any(1)
     doubtful = missed.any(1) & ~reached.any(1)  # no size reached it: it may be out of reach of all
     on_doubtful = missed[doubtful]

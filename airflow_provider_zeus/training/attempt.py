@@ -20,6 +20,7 @@ from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
     LIMIT,
     PAUSED,
+    TO_TRY,
     UNCAPPED,
     Observation,
     PlannedAttempt,
@@ -479,6 +480,7 @@ class LiveAttempt(AttemptSteps):
         reasons = {
             BATCH_SIZE: self._bypassed,
             DATA_WAIT: self._waits,
+            TO_TRY: self._waits and self._data_wait.to_try,
             UNCAPPED: profiler.why_uncapped,
             LIMIT: self._limits.why_not_set or profiler.slow,
         }

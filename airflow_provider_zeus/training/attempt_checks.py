@@ -273,7 +273,7 @@ class DataWait:
         return Waste(waited=waited, share=share, time_s=share * self._looped_s)
 
     def text(self, busy: float | None, power_w: float | None, time_s: float | None) -> str:
-        """The time of the waits, and a remedy; empty if they are no waste, or a small one.
+        """The time of the waits; empty if they are no waste, or a small one.
 
         :param power_w: mean power of the training.
         :param time_s: of the attempt.
@@ -291,7 +291,7 @@ class DataWait:
         text += ", was spent waiting for batches"
         if busy is not None:
             text += f": the GPU works {100 * busy:.0f} % of the time"
-        return f"{text}. Try {self.to_try}"
+        return text
 
     def notes(self, busy: float | None, power_w: float | None) -> dict[str, float]:
         """The processor's share, and the waste of the waits, by name.

@@ -56,12 +56,14 @@ def of_next_run(
 
     None if no device has measured one. Eq. KG-21 of docs/knowledge-gradient.md.
 
+    Shared: do not modify.
+
     :param own: EpochCost [J] measured on this device, by batch size.
     """
     sizes = belief.gp.sizes
     default = belief.job.default_batch_size
     elsewhere = epoch_costs_elsewhere(belief, device, weights)
-    costs = predicted(sizes, own, elsewhere, default, loads=loads(belief, device))
+    costs = predicted(sizes, own, elsewhere, default, drawn=loads(belief, device))
     if costs is None:
         return None
     log_cost, variance = costs
@@ -74,14 +76,16 @@ def predicted(
     own: Mapping[int, float],
     elsewhere: Mapping[int, float],
     default: int,
-    loads: Mapping[int, float] | None = None,
+    drawn: Mapping[int, float] | None = None,
 ) -> tuple[Vector, Vector] | None:
     """(log EpochCost, its variance) of each size; None if no device has measured one.
+
+    Shared: do not modify.
 
     :param own: EpochCost [J] measured on this device, by batch size; taken as exact.
     :param elsewhere: the same on another device, at the same weights.
     :param default: the job's default batch size.
-    :param loads: share of MAXPOWER that training drew on this device, by batch size.
+    :param drawn: share of MAXPOWER that training drew on this device, by batch size.
     """
     order = tuple(sizes)
     here = tuple(i for i, b in enumerate(order) if b in own)
@@ -95,12 +99,12 @@ def predicted(
         return _around(mean, order, here, costs=own)
     if here:
         return _curve(
-            order, here, _of(order, here, own), expected_r=_expected_r(own, default, loads or {})
+            order, here, _of(order, here, own), expected_r=_expected_r(own, default, drawn or {})
         )
     return None
 
 
-def _expected_r(own: Mapping[int, float], default: int, loads: Mapping[int, float]) -> float:
+def _expected_r(own: Mapping[int, float], default: int, drawn: Mapping[int, float]) -> float:
     """Batch size at which half of a step is expected to be overhead.
 
     From the share of MAXPOWER that training draws.
@@ -108,8 +112,8 @@ def _expected_r(own: Mapping[int, float], default: int, loads: Mapping[int, floa
     Eqs. KG-18 and KG-19 of docs/knowledge-gradient.md.
     """
     logs = []
-    for b in own.keys() & loads.keys():
-        work = min(max((loads[b] - IDLE_LOAD) / (FULL_LOAD - IDLE_LOAD), MIN_WORK), MAX_WORK)
+    for b in own.keys() & drawn.keys():
+        work = min(max((drawn[b] - IDLE_LOAD) / (FULL_LOAD - IDLE_LOAD), MIN_WORK), MAX_WORK)
         logs.append(math.log(b * (1 / work - 1)))
     if not logs:
         return default * R_SHARE

@@ -184,13 +184,14 @@ def _series(sums: Sequence[_Sum], axis: _Axis, break_even_run: int | None) -> li
         for i, part in enumerate(sums)
         if part.explored is not None
     ]
-    series = [
-        *interval_band([(i, part.low, part.high) for i, part in enumerate(sums)], axis.size),
+    lines = [
         line(SUM, COLOURS[0], saved),
         line(EXPLORED, COLOURS[1], explored, dash="dashed"),
     ]
     if len(sums) == 1:  # a line of one point is invisible
-        series = [part | {"symbol": "circle", "symbolSize": 8} for part in series]
+        lines = [part | {"symbol": "circle", "symbolSize": 8} for part in lines]
+    band = interval_band([(i, part.low, part.high) for i, part in enumerate(sums)], axis.size)
+    series = [*band, *lines]
     # From the first run on there was nothing to make up for: a mark would tell of a loss.
     if break_even_run is not None and break_even_run > 1:
         series.append(vertical_lines([(break_even_run - 1, "break-even")]))

@@ -17,7 +17,6 @@ from airflow_provider_zeus.model.cost import Weights
 from airflow_provider_zeus.model.groups import sum_of_known
 from airflow_provider_zeus.model.size_bounds import truncated
 from airflow_provider_zeus.model.trial import (
-    DATA_WAIT,
     START_UNSEEN,
     WHY_COLD,
     Observation,
@@ -176,10 +175,7 @@ def waited(observation: Observation, money: Figure | None) -> str:
     if costs:
         took += f", at most {' and '.join(costs)}"
     share = share_text(min(wait_s / observation.time_s, 1.0))
-    text = f"Waiting for batches took {share} of its time: {took}."
-    _, _, to_try = observation.reasons.get(DATA_WAIT, "").partition(". Try ")
-    if to_try:
-        text += f" Try {to_try}."
+    text = f"Waiting for batches took {share} of its time: {took}.{observation.wait_remedy}"
     # A price near 0 reads "under 0.01" already.
     return text.replace("at most under", "under")
 

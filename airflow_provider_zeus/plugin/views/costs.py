@@ -215,7 +215,7 @@ def detail_of(
 def _excess(observation: Observation, weights: Weights) -> Figure | None:
     """The cost of profiling beyond the same samples at the chosen limit.
 
-    It is energy or time, or a share of both together. None: under .5 %, or not known.
+    It is energy or time, or a share of both together. None: none, a share under .5 %, or not known.
     """
     if observation.excess_s is None:
         return None
@@ -225,14 +225,13 @@ def _excess(observation: Observation, weights: Weights) -> Figure | None:
     excess = weights.cost(observation.excess_j, observation.excess_s)
     if not excess:
         return None
-    cost = observed_cost(observation, weights)
     figure = words.cost(abs(excess), weights.unit)
     # Joules of both together would be taken for energy.
-    if cost and not weights.one_alone:
-        share = abs(excess) / cost
-        if share < 0.005:
+    if not weights.one_alone:
+        cost = observed_cost(observation, weights)
+        if not cost or abs(excess) < 0.005 * cost:
             return None
-        figure = words.share(share)
+        figure = words.share(abs(excess) / cost)
     # The value keeps its sign for sorting; the text says it in words.
     figure.value = excess
     if excess < 0:

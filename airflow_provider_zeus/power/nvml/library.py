@@ -110,9 +110,13 @@ def _ask(function: str, *arguments: Any) -> NvmlAnswer:
         if call is None:
             return NvmlAnswer(None, FUNCTION_NOT_FOUND, _wrong_binding(function))
         value = call(*arguments)
-        if not _fits(function, value):
-            return NvmlAnswer(None, NOT_NVML, _wrong_binding(function))
-        return NvmlAnswer(value)
+        if _fits(function, value):
+            return NvmlAnswer(value)
+        # A newer binding would hand out the same: these come from the driver.
+        problem = f"{function}: {value!r:.60} is no figure of it"
+        if isinstance(value, str | bytes | None):
+            problem = _wrong_binding(function)
+        return NvmlAnswer(None, NOT_NVML, problem)
     except ModuleNotFoundError:
         return NvmlAnswer(
             None, NOT_NVML, "the Python package nvidia-ml-py is not installed; install it"
@@ -171,7 +175,8 @@ def _are_samples(value: Any) -> bool:
 
 
 def _counts(value: Any) -> bool:
-    # All bits set are NVML's mark of a value that is not available.
+    # 64 bits set are NVML's mark of a value that is not available. No figure of 32 bits that is
+    # read here can have one.
     return isinstance(value, int | float) and 0 <= value < 2**63
 
 

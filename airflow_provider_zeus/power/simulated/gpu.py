@@ -32,6 +32,7 @@ from airflow_provider_zeus.power.simulated.state_file import (
     EFFECTIVE_W,
     ENERGY_J,
     LIMIT_W,
+    LayoutError,
     StateFile,
 )
 
@@ -241,11 +242,11 @@ def _opened(path: str, chip: Chip) -> tuple[StateFile, bool]:
         try:
             state = StateFile(path)
             if not chip.min_limit_w <= state.limit_w() <= chip.max_limit_w:
-                raise ValueError(
+                raise LayoutError(
                     f"{path} holds a limit of {state.limit_w():g} W, which a {chip.model} does not "
                     "have"
                 )
-        except ValueError as error:
+        except LayoutError as error:
             log.warning("Starting a fresh simulated GPU: %s.", error)
             state_file.create(path, chip.max_limit_w, replace=True)
             state = StateFile(path)

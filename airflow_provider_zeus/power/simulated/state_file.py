@@ -30,22 +30,26 @@ LIMIT_W, EFFECTIVE_W, CLOCK_S, ENERGY_J, COUNTER_MJ = range(5)
 SIZE = len(MAGIC) + 5 * 8
 
 
+class LayoutError(OSError):
+    """A file that is no simulated GPU's state."""
+
+
 class StateFile:
     """An existing state file, mapped.
 
-    Raises OSError (cannot be opened) or ValueError (not of this layout).
+    Raises OSError: it cannot be opened, or is of another layout (LayoutError).
     """
 
     def __init__(self, path: str) -> None:
         with private_files.closing(private_files.open_file(path, os.O_RDWR)) as descriptor:
             if os.fstat(descriptor).st_size != SIZE:
-                raise ValueError(f"{path} is not a simulated GPU's state: not {SIZE} bytes long")
+                raise LayoutError(f"{path} is not a simulated GPU's state: not {SIZE} bytes long")
             view = memoryview(mmap.mmap(descriptor, SIZE))
         self.slots = view[len(MAGIC) :].cast("d")
         # NaN fails, too: every sum from then on would be NaN.
         is_state = all(0.0 <= value < math.inf for value in self.slots)
         if bytes(view[: len(MAGIC)]) != MAGIC or not is_state:
-            raise ValueError(f"{path} is not a simulated GPU's state of layout {MAGIC.decode()}")
+            raise LayoutError(f"{path} is not a simulated GPU's state of layout {MAGIC.decode()}")
 
     @classmethod
     def in_memory(cls, limit_w: float) -> Self:

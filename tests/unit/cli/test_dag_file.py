@@ -5,6 +5,7 @@ and is not shown.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,26 @@ def test_neighbours_are_not_imported_where_one_file_names_the_dag(
     assert not (folder / "ran").exists()
     out, err = capfd.readouterr()
     assert "neighbour" not in out + err
+
+
+@pytest.mark.parametrize("argument", ["trigger_dag_id", "external_dag_id"])
+def test_a_file_that_triggers_or_awaits_the_dag_does_not_define_it(
+    folder: Path, capfd: pytest.CaptureFixture[str], argument: str
+) -> None:
+    write(
+        folder,
+        a_triggers=f"{FAILS}Operator({argument}='nightly')\n",
+        b=DAG.format(module="json", name="'night' + 'ly'"),
+    )
+    assert found("nightly").finding == f"nightly in {folder / 'b.py'}"
+    assert "noise" not in "".join(capfd.readouterr()), "it is imported elsewhere"
+
+
+def test_an_import_leaves_the_log_as_it_was(folder: Path) -> None:
+    write(folder, nightly=DAG.format(module="json", name="'nightly'"))
+    logging.disable(logging.WARNING)
+    found("nightly")
+    assert logging.root.manager.disable == logging.WARNING
 
 
 NEIGHBOURS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from airflow.sdk import DAG, Asset, BaseOperator, Context
 from airflow.timetables.assets import AssetOrTimeSchedule
 from airflow.timetables.trigger import CronTriggerTimetable
 
-from airflow_provider_zeus.cli.made_up_run import NotHereError, Runs, made_up_context
+from airflow_provider_zeus.cli.made_up_run import NotHereError, Runs, made_up_context, rendered
 
 DAILY = CronTriggerTimetable("@daily", timezone="UTC")
 
@@ -60,6 +61,18 @@ def test_runs_of_partitions_have_a_key_and_no_date(name: str) -> None:
     )
     task = BaseOperator(task_id="t", dag=dag)
     assert made_up_context(task, dag, dated=False)["partition_key"]
+
+
+class Task(BaseOperator):
+    def check_templates(self, context: Any) -> None: ...
+
+
+def test_rendering_leaves_the_log_as_it_was() -> None:
+    dag = DAG("d", schedule=None)
+    task = Task(task_id="t", dag=dag)
+    logging.disable(logging.WARNING)
+    rendered(task, dag)
+    assert logging.root.manager.disable == logging.WARNING
 
 
 def test_the_keys_of_a_run_without_a_date_are_those_that_airflow_gives_it() -> None:

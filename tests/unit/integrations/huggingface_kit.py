@@ -107,15 +107,6 @@ class Keeps(Trainer):
         return {"eval_own": 0.9}
 
 
-class TooLarge(Trainer):
-    """Has not enough memory for a batch of 32."""
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        if self.args.train_batch_size == 32:
-            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return super().training_step(*args, **kwargs)
-
-
 class Fixed(Trainer):
     """Has a loader of its own, of another batch size than its arguments."""
 

@@ -250,6 +250,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "huggingface: num_train_epochs=9.5": {"num_train_epochs": 9.5},
     "huggingface: max_steps=6": {"max_steps": 6},
     "huggingface: max_steps=2": {"max_steps": 2},
+    # five batches are three steps
+    "huggingface: max_steps=29, accumulated by 2": {"max_steps": 29, "parts": 2},
+    "huggingface: auto_find_batch_size=True": {"auto_find_batch_size": True},
     "huggingface: nothing to evaluate": {"eval_strategy": "no", "trainer": {"eval_dataset": None}},
     "huggingface: prediction_loss_only=True": {"prediction_loss_only": True},
     "huggingface: no compute_metrics": {"trainer": {"compute_metrics": None}},

@@ -14,7 +14,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import BATCH_SIZE, State
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.integrations.conftest import SIZES, imported, outcome, refused
-from tests.unit.training.conftest import Kit, explore, incumbent
+from tests.unit.training.conftest import Kit, incumbent
 
 SAMPLES = 36
 
@@ -154,15 +154,6 @@ def test_an_evaluation_of_the_authors_own(hf: ModuleType, kit: Kit, tmp_path: Pa
         target="own >= 0.9",
     )
     assert training.counts[0].begun == 1
-
-
-def test_without_memory_the_run_chooses_the_next_size_and_not_the_trainer(
-    hf: ModuleType, kit: Kit, tmp_path: Path
-) -> None:
-    training = hf.Training(tmp_path, kind=hf.TooLarge, auto_find_batch_size=True)
-    assert kit.run(explore(32), incumbent(16), **SIZES).train(training) == 16
-    assert [end.state for end in kit.ends()] == [State.FAILED, State.CONVERGED]
-    assert kit.ends()[0].observation.out_of_memory
 
 
 def test_a_stream(hf: ModuleType, kit: Kit, tmp_path: Path) -> None:

@@ -136,6 +136,15 @@ def test_the_interval_is_a_band_where_there_is_one() -> None:
     assert SURE not in series(chart), "the default itself ran: nothing is estimated"
 
 
+def test_a_lone_run_is_a_point_and_its_band_has_none() -> None:
+    trials = [run(1, 32, 4.0), run(2, 64, 2.0)]
+    found, _ = saved(*trials)
+    chart = saved_chart(found, costs.rows_of(trials, JOB)[:1], HALF)
+    assert chart.option is not None
+    symbols = {s["name"]: s["symbol"] for s in chart.option["series"]}
+    assert symbols == {"": "none", SURE: "none", SUM: "circle", EXPLORED: "circle"}
+
+
 def test_a_sum_with_a_gap_is_not_drawn() -> None:
     _, chart = saved(run(1, 32, 4.0), run(2, 64, 2.0, energy_j=None))
     assert chart.option is None

@@ -11,6 +11,7 @@ from airflow_provider_zeus.model.estimate import Estimate
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import (
     DATA_WAIT,
+    TO_TRY,
     Decision,
     Observation,
     Origin,
@@ -73,7 +74,7 @@ def saved(value: float, low: float, high: float, spent: float = 88.0) -> Saved:
 
 WAITED = "20 % of its time, 49 s and at most 0.756 Wh, was spent waiting for batches"
 WAITS = trial(
-    data_wait_s=49.0, reasons={DATA_WAIT: f"{WAITED}. Try num_workers=4 in the DataLoader"}
+    data_wait_s=49.0, reasons={DATA_WAIT: WAITED, TO_TRY: "num_workers=4 in the DataLoader"}
 )
 WAITS_LONG = trial(
     time_s=3600.0, data_wait_s=7200.0, device_count=2, reasons={DATA_WAIT: "waited for batches"}

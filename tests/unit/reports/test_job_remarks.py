@@ -13,9 +13,11 @@ from airflow_provider_zeus.model.job import CHOICE
 from airflow_provider_zeus.model.job_checks import Start
 from airflow_provider_zeus.model.trial import (
     BATCH_SIZE,
+    DATA_WAIT,
     LIMIT,
     OF_OUTSIDE,
     OF_TRAINER,
+    TO_TRY,
     UNCAPPED,
     UNSEEN,
     Observation,
@@ -245,6 +247,15 @@ def test_a_run_that_no_limit_holds_back_says_so() -> None:
     )
     assert (remark.kind, remark.is_warning) == (RemarkKind.UNCAPPED, False)
     REMARKS.check("no limit holds the training back", remark.text)
+
+
+def test_a_run_that_waited_for_batches_says_what_to_try() -> None:
+    *others, last = log(*[A] * 3, epochs=4.0)
+    why = {DATA_WAIT: "20 % of its time was spent waiting", TO_TRY: "num_workers=4"}
+    waited = replace(last, observation=replace(last.observation, reasons=why))
+    (remark,) = remarks([*others, waited])
+    assert remark.kind is RemarkKind.DATA_WAIT
+    REMARKS.check("it waited for batches", remark.text)
 
 
 TUNED = {

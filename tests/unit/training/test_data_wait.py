@@ -282,7 +282,7 @@ def test_a_first_epoch_on_a_cold_disk_leaves_the_run_its_power_limit(kit: Kit) -
         (
             None,
             4.0,
-            "40 % of its time, 4 s and at most 0.111 Wh, was spent waiting for batches. Try ",
+            "40 % of its time, 4 s and at most 0.111 Wh, was spent waiting for batches",
         ),
         (
             0.3,

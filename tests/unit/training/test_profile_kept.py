@@ -396,7 +396,8 @@ def test_what_to_try_is_said_at_the_end(kit: Kit, caplog: pytest.LogCaptureFixtu
         pytest.approx(0.2),
         pytest.approx(4.0),
     )
-    assert "was spent waiting for batches. Try " in end.observation.reasons[DATA_WAIT]
+    assert end.observation.reasons[DATA_WAIT].endswith("was spent waiting for batches")
+    assert end.observation.wait_remedy.startswith(" Try ")
     assert "% of" not in caplog.text, "the run's last line says how much"
 
 

@@ -64,6 +64,11 @@ def test_profiling_that_cost_less_than_training_is_no_part_of_the_cost() -> None
     )
 
 
+def test_profiling_is_no_energy_if_its_share_is_not_known() -> None:
+    unknown = trial(1, "a", energy_j=None, excess_j=20.0, excess_s=1.0)
+    assert costs.detail_of(unknown, JOB, RunNumbers([unknown])).excess is None
+
+
 def test_newest_run_first_and_mapped_instances_apart() -> None:
     log = [trial(1, "a"), trial(2, "b", map_index=0), trial(3, "b", map_index=1), trial(4, "a")]
     rows = costs.rows_of(reversed(log), JOB)

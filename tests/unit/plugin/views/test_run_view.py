@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_zeus.model.trial import DATA_WAIT, UNSEEN, ProfileSample, State, Trial
+from airflow_provider_zeus.model.trial import DATA_WAIT, TO_TRY, UNSEEN, ProfileSample, State, Trial
 from airflow_provider_zeus.plugin.answer_parts import Tile
 from airflow_provider_zeus.plugin.text.factors import Factors
 from airflow_provider_zeus.plugin.views import costs, pages, run_view
@@ -113,7 +113,7 @@ def test_what_waiting_for_batches_took_is_said_in_money_too() -> None:
 
 def test_waiting_is_told_once_with_what_to_try() -> None:
     said = "20 % of its time, 2 s and at most 0.2 Wh, was spent waiting for batches"
-    why = {DATA_WAIT: f"{said}. Try num_workers=4 in the DataLoader"}
+    why = {DATA_WAIT: said, TO_TRY: "num_workers=4 in the DataLoader"}
     waited = trial(1, "r", energy_j=3600.0, time_s=10.0, data_wait_s=2.0, reasons=why)
     check("it waited for batches, and there is something to try", *part(waited).notes)
 

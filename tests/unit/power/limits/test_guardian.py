@@ -227,6 +227,21 @@ def test_both_sides_of_a_set_are_ours(gpu: SimulatedGpu, tmp_path: Path) -> None
         assert gpu.limit_w() == 225.0
 
 
+def test_a_damaged_device_is_not_taken_for_a_damaged_record(
+    gpu: SimulatedGpu, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpu.set_limit_w(150.0)
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"garbage")
+    parts = [{"kind": "simulated", "path": str(damaged)}, *gpu.restore_record()]
+    record = {"restore": parts, "found_w": 225.0, "set_w": [250.0, 150.0]}
+    os.close(create(str(tmp_path / "limit-x.json"), record))
+    assert restore_orphans(tmp_path) == 0
+    assert gpu.limit_w() == 225.0, "the other device has its limit back"
+    assert "its device cannot be reached" in caplog.text
+    assert "remove it" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("set_w", "present_w", "left_w"),
     [

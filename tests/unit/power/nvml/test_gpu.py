@@ -298,6 +298,20 @@ def test_a_wrong_binding_is_named_and_nothing_of_it_is_used(
         NvmlDevice().max_power_w  # noqa: B018
 
 
+@pytest.mark.parametrize("odd", [2**64 - 1, (2, [1]), (1, ())], ids=repr)
+def test_a_figure_that_the_driver_does_not_have_is_not_the_bindings_fault(
+    card: Gpu, monkeypatch: pytest.MonkeyPatch, odd: Any
+) -> None:
+    library.ask("nvmlDeviceGetCount")
+    function = "nvmlDeviceGetTotalEnergyConsumption"
+    if isinstance(odd, tuple):
+        function = "nvmlDeviceGetSamples"
+    monkeypatch.setattr(sys.modules["pynvml"], function, lambda *_: odd)
+    answer = library.ask(function, 0)
+    assert answer.value is None
+    assert answer.problem == f"{function}: {odd!r} is no figure of it"
+
+
 @pytest.mark.parametrize("odd", [None, -5, "12", math.nan, (1,)], ids=repr)
 def test_an_answer_of_another_kind_is_no_reading(
     card: Gpu, monkeypatch: pytest.MonkeyPatch, odd: Any
