@@ -95,6 +95,7 @@ class LiveAttempt(AttemptSteps):
         self._outcome: tuple[State, str] | None = None
         self._previous_good = False  # not enough for not_needed: it may train after all
         self._paused_told_s = 0.0  # the sum of pauses would tell the same one in each later epoch
+        self._to_try = ""
         self._waits = ""  # told once, at the end: until then their share still changes
         # Replaced as a whole, since the heartbeat's thread may send it at any moment.
         self.snapshot = Observation()
@@ -244,9 +245,8 @@ class LiveAttempt(AttemptSteps):
             self._meter.observation().time_s,
         )
         if self._waits:  # without the time: the line at the end of the run says how long
-            log.warning(
-                "Zeus: this training waits for its batches. Try %s.", self._data_wait.to_try
-            )
+            self._to_try = self._data_wait.to_try
+            log.warning("Zeus: this training waits for its batches. Try %s.", self._to_try)
         self._refresh()
         self._meter.close()
 
@@ -480,7 +480,7 @@ class LiveAttempt(AttemptSteps):
         reasons = {
             BATCH_SIZE: self._bypassed,
             DATA_WAIT: self._waits,
-            TO_TRY: self._waits and self._data_wait.to_try,
+            TO_TRY: self._to_try,
             UNCAPPED: profiler.why_uncapped,
             LIMIT: self._limits.why_not_set or profiler.slow,
         }

@@ -132,6 +132,7 @@ def test_nightly_runs_what_takes_longest_and_the_newest() -> None:
     found = _read(FOLDER / "workflows" / "nightly.yml")
     assert found[True]["schedule"]  # YAML 1.1 reads the key "on" as true
     assert {command for job in found["jobs"].values() for command in _commands(job)} == {
+        'make test-mutants SEED="$GITHUB_RUN_NUMBER"',
         "make test-newest",
         "make test-nightly",
     }
