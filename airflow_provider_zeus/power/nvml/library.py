@@ -1,8 +1,7 @@
-"""NVML in this process, by ``pynvml``: initialised once, and again after a fork; its errors as
-texts, never raised.
+"""NVML in this process, by ``pynvml``: initialised once, and again after a fork.
 
-A call that does not return is waited for once in a process. After that NVML is not called there any
-more.
+:func:`ask` gives errors as texts and raises none. A call that does not return is waited for once in
+a process. After that NVML is not called there any more.
 """
 
 from __future__ import annotations
@@ -67,9 +66,9 @@ def call_within(call: Callable[[], T], function: str) -> T:
 
 
 class BoundedNvml(Nvml):
-    """The driver library of a training that gives back the limit that another one left.
+    """The driver library, by which a training gives back a limit that another training left.
 
-    A call that hangs raises TimeoutError.
+    A call that hangs raises TimeoutError: the limit's record stays for the next training.
     """
 
     def call(self, function: str, *arguments: Any, writes: tuple[Any, ...] = ()) -> list[Any]:
