@@ -4,6 +4,7 @@ and the way back.
 
 from __future__ import annotations
 
+import resource
 import shutil
 import signal
 import sqlite3
@@ -158,8 +159,8 @@ def test_what_is_no_backup_replaces_nothing(store: SqlStore, path: Path, tmp_pat
         database.execute("CREATE TABLE a (b)")
     text.write_text("no database")
     for file, problem in (
-        (other_version, "schema 0009"),
-        (empty, "no tables of ours"),
+        (other_version, "other.db is a run log with schema 0009"),
+        (empty, "empty.db is no run log: it has no tables of ours"),
         (text, "cannot be read as a run log"),
         (tmp_path / "missing.db", "There is no file"),
         (path, "belongs to the run log itself"),
@@ -178,11 +179,54 @@ def test_a_backup_that_cannot_be_made_leaves_the_older_one(
     backup(path, file)
     before = file.read_bytes()
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match="cannot be read as a run log"):
+    with pytest.raises(
+        StoreError, match=r"zeus\.db cannot be copied into .* \(file is not a database"
+    ):
         backup(path, file)
     assert file.read_bytes() == before
     assert trials_in(file) == 1
     assert [*tmp_path.glob("*.new*")] == []
+
+
+def test_a_copy_for_which_there_is_no_room_names_both_places(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
+    """Of a full disk SQLite does not tell whether it was that of the log or that of the copy."""
+    run(store, 1)
+    (folder := tmp_path / "full").mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(StoreError, match=f"^{path} cannot be copied into {folder} "):
+            backup(path, folder / "log.backup")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [*folder.iterdir()] == []
+
+
+def test_a_log_without_our_tables_is_named_and_not_its_copy(tmp_path: Path) -> None:
+    log = tmp_path / "other.db"
+    with closing(sqlite3.connect(log)) as database:
+        database.execute("CREATE TABLE a (b)")
+    with pytest.raises(StoreError, match=f"^{log} is no run log"):
+        backup(log, tmp_path / "log.backup")
+
+
+def test_a_damaged_page_is_found_and_the_log_named(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
+    run(store, 1)
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+        root = "SELECT rootpage FROM sqlite_master WHERE name = 'zeus_job'"
+        (page,) = database.execute(root).fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(StoreError, match=f"^The copy of {path} is damaged"):
+        backup(path, tmp_path / "log.backup")
+    assert not (tmp_path / "log.backup").exists()
 
 
 def test_a_file_in_the_place_of_the_new_one_is_left_alone(
