@@ -19,7 +19,7 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
-from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of
+from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of, refuse_files_of_others
 
 BESIDE = ("-wal", "-shm", "-journal")  # a copy without them would lack what was written last
 # SQLite locks these bytes of a file (sqlite.org/fileformat.html, "The lock-byte page"): whoever
@@ -52,6 +52,8 @@ def restore(file: Path, log: Path) -> int:
     ``file`` is no backup of this version, or another process has the log open.
     """
     _refuse_same(log, file)
+    refuse_files_of_others(log)
+    log = Path(os.path.realpath(log))  # a link stays, and leads to the new file
     trials_in(file)
     with _new_beside(log) as new, _held_alone(log):
         trials = _copied(file, new, journal=journal_of(log))
@@ -72,7 +74,8 @@ def trials_in(file: Path) -> int:
 
 
 def _refuse_same(log: Path, file: Path) -> None:
-    its_own = {os.path.realpath(f"{log}{suffix}") for suffix in ("", *BESIDE)}
+    # SQLite keeps them beside the file that a link leads to.
+    its_own = {f"{os.path.realpath(log)}{suffix}" for suffix in ("", *BESIDE)}
     if os.path.realpath(file) in its_own:
         raise StoreError(f"{file} belongs to the run log itself: name another file.")
 
@@ -162,11 +165,15 @@ def _held_alone(log: Path) -> Iterator[None]:
     with private_files.closing(descriptor):
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCK_LENGTH, LOCK_BYTES)
-        except OSError:
+        except BlockingIOError:
             raise StoreError(
                 f"Another process has the run log at {log} open: stop Airflow's servers, or wait "
                 "until no task of "
                 f"Zeus runs, and try again (fuser {log} names the process)."
+            ) from None
+        except OSError as error:
+            raise StoreError(
+                f"{log} cannot be locked ({error.strerror}): its file system has to have locks."
             ) from None
         yield
 

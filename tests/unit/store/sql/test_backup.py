@@ -4,6 +4,8 @@ and the way back.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import resource
 import shutil
 import signal
@@ -146,6 +148,41 @@ def test_a_log_that_is_gone_can_be_restored(store: SqlStore, path: Path, tmp_pat
     assert restore(file, path) == 1
     assert len(store.trials("d.train")) == 1
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_log_behind_a_link_is_backed_up_and_put_back(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.backup"
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    run(store, 1)
+    for own in (path, path.with_name("zeus.db-wal"), link):
+        for named in (path, link):
+            with pytest.raises(StoreError, match="belongs to the run log itself"):
+                backup(named, own)
+    assert backup(link, file) == 1
+    run(store, 2)
+    store.close()
+    assert restore(file, link) == 1
+    assert link.readlink() == path
+    assert len(rows(path)) == 1
+    assert [*path.parent.glob("*.new*")] == []
+
+
+def test_a_file_system_without_locks_is_no_other_process(
+    store: SqlStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lockf(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    file = tmp_path / "log.backup"
+    run(store, 1)
+    backup(path, file)
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with pytest.raises(StoreError, match=r"zeus\.db cannot be locked \(No locks available\)"):
+        restore(file, path)
+    assert len(rows(path)) == 1
 
 
 def test_what_is_no_backup_replaces_nothing(store: SqlStore, path: Path, tmp_path: Path) -> None:
