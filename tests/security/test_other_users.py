@@ -331,10 +331,11 @@ def test_a_link_in_the_place_of_a_gpus_lock_leads_nowhere(
 
 
 def test_a_link_in_the_place_of_a_simulated_gpu_leads_nowhere(
-    open_to_all: Path, victim: Path, place: Path
+    open_to_all: Path, victim: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
     plant(open_to_all / GPU, place / "made")
-    plant(open_to_all / f"{GPU}.{os.getpid()}.new", victim)
+    plant(open_to_all / f"{GPU}.{bytes(8).hex()}.new", victim)
     gpu = SimulatedGpu("v100", load="shufflenet", state_file=open_to_all / GPU)
     gpu.set_limit_w(150.0)
     gpu.on_step(256)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -84,7 +83,7 @@ def _refuse_same(log: Path, file: Path) -> None:
 def _new_beside(file: Path) -> Iterator[Path]:
     """A new empty file in the folder of ``file``, removed at the end unless it was moved away."""
     # In a container each process may have the same pid, and a killed one leaves its file.
-    new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
+    new = file.with_name(f"{file.name}.{os.urandom(8).hex()}.new")
     try:
         os.close(private_files.open_file(new, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     except OSError as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import resource
 import shutil
 import signal
@@ -271,8 +272,8 @@ def test_a_file_in_the_place_of_the_new_one_is_left_alone(
 ) -> None:
     """Of another process that makes the same backup."""
     file = tmp_path / "backup.db"
-    monkeypatch.setattr("secrets.token_hex", lambda size: "0a" * size)
-    others = tmp_path / "backup.db.0a0a0a0a.new"
+    monkeypatch.setattr(os, "urandom", bytes)
+    others = tmp_path / f"backup.db.{bytes(8).hex()}.new"
     others.write_text("half a backup")
     with pytest.raises(StoreError, match="cannot be made"):
         backup(path, file)
