@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -233,13 +234,23 @@ def _variables(store: Store, port: AirflowVariables, job_id: str | None) -> Iter
             log.warning("Pending results cannot be searched: %s", error)
             return
         try:
-            trials = store.trials(job_id, last=50)
+            trials = [t for t in store.trials(job_id, last=50) if t.state.awaits_result]
+            keys = [key for trial in trials for key in _keys_of(trial.key, port)]
         except StoreError as away:
             log.warning("Pending results of %s cannot be searched: %s", visible(job_id), away)
             return
-        keys = [pending_key(t.key) for t in trials if t.state.awaits_result]
     for key in keys:
         yield f"Variable {key}", partial(port.get, key), partial(port.delete, key)
+
+
+def _keys_of(key: TrialKey, port: AirflowVariables) -> list[str]:
+    """Keys of a trial's pending results: more than one if several starts ended its attempt.
+
+    Raises StoreError.
+    """
+    name = pending_key(key)
+    others = (f"{name}:{start}" for start in range(2, 100))
+    return [name, *takewhile(port.get, others)]
 
 
 def _files(state_dir: Path | None) -> Iterator[_Place]:

@@ -29,6 +29,7 @@ from airflow_provider_zeus.power.limits.gpu_lock import GpuLock
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu
 from airflow_provider_zeus.store.pending import drain, pending_key, remember
 from airflow_provider_zeus.store.sql import migrate
+from airflow_provider_zeus.store.sql.backup import backup, restore
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.fake_nvml import FakeNvml
 from tests.security.users import ALICE, BOB, GROUP, as_user, said
@@ -330,10 +331,11 @@ def test_a_link_in_the_place_of_a_gpus_lock_leads_nowhere(
 
 
 def test_a_link_in_the_place_of_a_simulated_gpu_leads_nowhere(
-    open_to_all: Path, victim: Path, place: Path
+    open_to_all: Path, victim: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
     plant(open_to_all / GPU, place / "made")
-    plant(open_to_all / f"{GPU}.{os.getpid()}.new", victim)
+    plant(open_to_all / f"{GPU}.{bytes(8).hex()}.new", victim)
     gpu = SimulatedGpu("v100", load="shufflenet", state_file=open_to_all / GPU)
     gpu.set_limit_w(150.0)
     gpu.on_step(256)
@@ -409,6 +411,17 @@ def test_a_link_in_the_place_of_the_trial_log_is_not_followed(
     plant(open_to_all / f"zeus.db{suffix}", victim)
     with pytest.raises(StoreError, match=f"symbolic link that user {BOB} made"):
         SqlStore(f"sqlite:///{database}", create=True).ask(request(1))
+
+
+def test_no_backup_is_put_back_through_the_link_of_another_user(
+    open_to_all: Path, victim: Path, place: Path
+) -> None:
+    log = place / "zeus.db"
+    SqlStore(f"sqlite:///{log}", create=True).close()
+    backup(log, place / "log.backup")
+    plant(open_to_all / "zeus.db", victim)
+    with pytest.raises(StoreError, match=f"symbolic link that user {BOB} made"):
+        restore(place / "log.backup", open_to_all / "zeus.db")
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-journal"])

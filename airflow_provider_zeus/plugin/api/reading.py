@@ -47,7 +47,13 @@ from airflow_provider_zeus.store.open import (
     state_dir,
     store_url,
 )
-from airflow_provider_zeus.store.pending import PREFIX, PendingResult, pending_key, read_file
+from airflow_provider_zeus.store.pending import (
+    PREFIX,
+    PendingResult,
+    kept_files,
+    pending_key,
+    read_file,
+)
 from airflow_provider_zeus.store.variables.airflow import SETTINGS, AirflowVariables, variable_key
 
 if TYPE_CHECKING:
@@ -328,18 +334,22 @@ def has_older(store: Store, dag_id: str, job_id: str) -> bool:
 
 def pending(trials: Sequence[Trial]) -> dict[TrialKey, str]:
     """The trials whose result is not in the log yet, each with its place until the next run."""
-    by_name = {pending_key(trial.key): trial.key for trial in trials if trial.state.awaits_result}
+    # A file's name cannot hold the colons of a Variable's key on every file system.
+    by_name = {
+        pending_key(trial.key).replace(":", "-"): trial.key
+        for trial in trials
+        if trial.state.awaits_result
+    }
     if not by_name:
         return {}
-    # A file's name cannot hold the colons of a Variable's key on every file system.
-    by_file = {f"{name.replace(':', '-')}.json": key for name, key in by_name.items()}
+    found = [(path.stem, _file_text(path)) for path in kept_files(state_dir())]
+    found += [(name.replace(":", "-"), f"Variable {name}") for name in _pending_variables()]
     places = {}
-    for path in _pending_files():
-        if path.name in by_file:
-            places[by_file[path.name]] = _file_text(path)
-    for name in _pending_variables():
-        if name in by_name:
-            places[by_name[name]] = f"Variable {name}"
+    for name, place in found:
+        # If another start has ended the attempt too, its number comes after the name.
+        known = name if name in by_name else name.rpartition("-")[0]
+        if known in by_name:
+            places[by_name[known]] = place
     return places
 
 
@@ -349,13 +359,9 @@ def missing_trials(wanted: Callable[[Origin], bool]) -> dict[TrialKey, tuple[Tri
     :param wanted: whether trials of this origin are wanted.
     """
     trials = {}
-    for place, text in _pending_texts():
-        result = None
-        if text:
-            with suppress(ValueError):  # the job's next run warns
-                result = PendingResult.from_json(text)
+    for place, result in _pending_results():
         # A result of an older try may have no trial with it: the log has its row.
-        if result is None or result.trial is None:
+        if result.trial is None:
             continue
         if wanted(result.trial.origin):
             trial = replace(
@@ -368,20 +374,24 @@ def missing_trials(wanted: Callable[[Origin], bool]) -> dict[TrialKey, tuple[Tri
     return trials
 
 
-def _pending_texts() -> Iterator[tuple[str, str | None]]:
-    """The pending results that can be read, each with its place before it."""
-    most = 200  # a folder of thousands of files must not hold up a page
-    try:
-        port = AirflowVariables()
-        # A store that was down for a week leaves thousands of them.
-        names = _pending_variables()[:most]
-        yield from [(f"Variable {name}", port.get(name)) for name in names]
-    except StoreError as error:
-        log.warning("Pending results in Variables cannot be read: %s", error)
-    for path in sorted(_pending_files())[:most]:
-        # Removed since, or not a file of ours: the job's next run warns.
+def _pending_results() -> Iterator[tuple[str, PendingResult]]:
+    """The newest pending results that can be read, each with its place before it."""
+    # A store that was down for a week leaves thousands, which must not hold up a page.
+    most = 200
+    port = AirflowVariables()
+    variables = _pending_variables()
+    files = kept_files(state_dir())
+    if max(len(variables), len(files)) > most:
+        log.warning("Pages show only the newest %s pending results: run airflow zeus repair.", most)
+    # The last names are the newest: a try's id begins with its time.
+    for name in variables[-most:]:
+        # It hides no other one, and the job's next run warns.
+        with suppress(StoreError, ValueError):
+            yield f"Variable {name}", PendingResult.from_json(port.get(name) or "")
+    for path in files[-most:]:
+        # Removed since, or not a file of ours.
         with suppress(OSError, ValueError):
-            yield _file_text(path), read_file(path)
+            yield _file_text(path), PendingResult.from_json(read_file(path))
 
 
 def _pending_variables() -> list[str]:
@@ -390,15 +400,6 @@ def _pending_variables() -> list[str]:
         return AirflowVariables().keys(f"{PREFIX}:")
     except StoreError as error:
         log.warning("Pending results in Variables cannot be listed: %s", error)
-        return []
-
-
-def _pending_files() -> list[Path]:
-    """Files with pending results; empty if they cannot be listed."""
-    try:
-        return list(state_dir().glob(f"{PREFIX}-*.json"))
-    except OSError as error:
-        log.warning("Pending results in files cannot be listed: %s", error)
         return []
 
 

@@ -81,7 +81,7 @@ async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Re
             sent = make()
             chunks = _compressed(sent.chunks) if gzip else (chunk.encode() for chunk in sent.chunks)
             # The first one is made here: its errors still become a 503.
-            chunks = itertools.chain([next(chunks)], chunks)
+            chunks = itertools.chain([next(chunks, b"")], chunks)
         except ZeusError as error:
             return _problem(user, error)
         headers = {
@@ -106,10 +106,10 @@ async def file(request: Request, user: BaseUser, make: Callable[[], File]) -> Re
 
 def _problem(user: BaseUser, error: ZeusError) -> Response:
     """503. The error may name the log's host, path and database, which only some users may see."""
-    log.warning("The cost page cannot use the run log: %s", error)
+    log.warning("A request of the Zeus pages cannot be answered: %s", error)
     hidden = (
-        "The run log is not available. Users who may edit Airflow's Connections see the reason "
-        "here; it is also in the log of the api-server."
+        "Zeus cannot answer now. Users who may edit Airflow's Connections see the reason here; it "
+        "is also in the log of the api-server."
     )
     problem = str(error) if auth.sees_addresses(user) else hidden
     return JSONResponse(Problem(problem=problem).model_dump(), status_code=503)

@@ -74,13 +74,11 @@ def create(path: str, limit_w: float, *, replace: bool = False) -> None:
     The file appears complete under its name and is never truncated: another process may have the
     old one mapped. Raises OSError, also if the disk is full; then no file is left.
     """
-    temporary = f"{path}.{os.getpid()}.new"
-    with contextlib.suppress(FileNotFoundError):  # only a process that died leaves one
-        os.unlink(temporary)
+    # A pid would not do: threads share it, and another container may have the same one.
+    temporary = f"{path}.{os.urandom(8).hex()}.new"
+    descriptor = private_files.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        with open(
-            private_files.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb"
-        ) as file:
+        with open(descriptor, "wb") as file:
             file.write(MAGIC + array("d", (limit_w, limit_w, 0.0, 0.0, 0.0)).tobytes())
         # link() fails if the name is there: a file that another process has mapped must stay.
         publish = os.replace if replace else os.link

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,7 +18,7 @@ from airflow_provider_zeus import private_files
 from airflow_provider_zeus.errors import StoreError
 from airflow_provider_zeus.store.sql.engine import BUSY_TIMEOUT_S
 from airflow_provider_zeus.store.sql.schema import HEAD, VERSION_TABLE
-from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of
+from airflow_provider_zeus.store.sql.sqlite_file import ONE_FILE, journal_of, refuse_files_of_others
 
 BESIDE = ("-wal", "-shm", "-journal")  # a copy without them would lack what was written last
 # SQLite locks these bytes of a file (sqlite.org/fileformat.html, "The lock-byte page"): whoever
@@ -38,8 +37,8 @@ def backup(log: Path, file: Path) -> int:
         raise StoreError(f"There is no run log at {log} to back up.")
     _refuse_same(log, file)
     with _new_beside(file) as new:
-        _copy(log, new, journal=ONE_FILE)  # else its first reader would leave files beside it
-        trials = _checked(new)
+        # else its first reader would leave files beside it
+        trials = _copied(log, new, journal=ONE_FILE)
         os.replace(new, file)
     _sync_folder(file)
     return trials
@@ -52,10 +51,11 @@ def restore(file: Path, log: Path) -> int:
     ``file`` is no backup of this version, or another process has the log open.
     """
     _refuse_same(log, file)
+    refuse_files_of_others(log)
+    log = Path(os.path.realpath(log))  # a link stays, and leads to the new file
     trials_in(file)
     with _new_beside(log) as new, _held_alone(log):
-        _copy(file, new, journal=journal_of(log))
-        trials = _checked(new)
+        trials = _copied(file, new, journal=journal_of(log))
         # Before the new file is there, or SQLite would write their old pages into it.
         for suffix in BESIDE:
             log.with_name(log.name + suffix).unlink(missing_ok=True)
@@ -68,12 +68,13 @@ def trials_in(file: Path) -> int:
     """How many trials a log of this version holds. Raises StoreError."""
     if not file.is_file():
         raise StoreError(f"There is no file {file} to restore from.")
-    with _named(file), closing(_connected(file)) as database:
-        return _count(database)
+    with _named(f"{file} cannot be read as a run log"), closing(_connected(file)) as database:
+        return _count(database, file)
 
 
 def _refuse_same(log: Path, file: Path) -> None:
-    its_own = {os.path.realpath(f"{log}{suffix}") for suffix in ("", *BESIDE)}
+    # SQLite keeps them beside the file that a link leads to.
+    its_own = {f"{os.path.realpath(log)}{suffix}" for suffix in ("", *BESIDE)}
     if os.path.realpath(file) in its_own:
         raise StoreError(f"{file} belongs to the run log itself: name another file.")
 
@@ -82,7 +83,7 @@ def _refuse_same(log: Path, file: Path) -> None:
 def _new_beside(file: Path) -> Iterator[Path]:
     """A new empty file in the folder of ``file``, removed at the end unless it was moved away."""
     # In a container each process may have the same pid, and a killed one leaves its file.
-    new = file.with_name(f"{file.name}.{secrets.token_hex(4)}.new")
+    new = file.with_name(f"{file.name}.{os.urandom(8).hex()}.new")
     try:
         os.close(private_files.open_file(new, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     except OSError as error:
@@ -96,34 +97,32 @@ def _new_beside(file: Path) -> Iterator[Path]:
             new.with_name(new.name + suffix).unlink(missing_ok=True)
 
 
-def _copy(source: Path, target: Path, *, journal: str) -> None:
-    with _named(source), closing(_connected(source)) as of, closing(_connected(target)) as to:
+def _copied(source: Path, target: Path, *, journal: str) -> int:
+    """Copy a log to a new file; return how many trials the copy holds.
+
+    Raises StoreError if that cannot be done, or the copy is damaged or no log of this version.
+    """
+    # Both are named: SQLite does not tell which of them it could not read or write.
+    problem = f"{source} cannot be copied into {target.absolute().parent}"
+    with _named(problem), closing(_connected(source)) as of, closing(_connected(target)) as to:
         of.backup(to)
         to.execute(journal)
+        found = to.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise StoreError(f"The copy of {source} is damaged ({found}), so nothing was replaced.")
+        return _count(to, source)
 
 
-def _checked(copy: Path) -> int:
-    """How many trials a copy holds.
-
-    Raises StoreError if it is damaged or no log of this version.
-    """
-    with _named(copy), closing(_connected(copy)) as database:
-        problem = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if problem != "ok":
-            raise StoreError(f"The copy is damaged ({problem}), so nothing was replaced.")
-        return _count(database)
-
-
-def _count(database: sqlite3.Connection) -> int:
+def _count(database: sqlite3.Connection, file: Path) -> int:
+    """How many trials a log holds. Raises StoreError, which names ``file``."""
     table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     if database.execute(table, [VERSION_TABLE]).fetchone() is None:
-        raise StoreError("The file is no run log: it has no tables of ours.")
-    (version,) = database.execute("SELECT version_num FROM zeus_alembic_version").fetchone() or (
-        None,
-    )
+        raise StoreError(f"{file} is no run log: it has no tables of ours.")
+    of_tables = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - a name of ours
+    (version,) = database.execute(of_tables).fetchone() or (None,)
     if version != HEAD:
         raise StoreError(
-            f"The file is a run log with schema {version}; this version knows {HEAD} alone."
+            f"{file} is a run log with schema {version}; this version knows {HEAD} alone."
         )
     (trials,) = database.execute("SELECT count(*) FROM zeus_trial").fetchone()
     return int(trials)
@@ -141,12 +140,12 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _named(file: Path) -> Iterator[None]:
-    """Errors of SQLite as a StoreError that names the file."""
+def _named(problem: str) -> Iterator[None]:
+    """Errors of SQLite as a StoreError that names the problem."""
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(f"{file} cannot be read as a run log ({error}).") from None
+        raise StoreError(f"{problem} ({error}).") from None
 
 
 @contextmanager
@@ -165,11 +164,15 @@ def _held_alone(log: Path) -> Iterator[None]:
     with private_files.closing(descriptor):
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCK_LENGTH, LOCK_BYTES)
-        except OSError:
+        except BlockingIOError:
             raise StoreError(
                 f"Another process has the run log at {log} open: stop Airflow's servers, or wait "
                 "until no task of "
                 f"Zeus runs, and try again (fuser {log} names the process)."
+            ) from None
+        except OSError as error:
+            raise StoreError(
+                f"{log} cannot be locked ({error.strerror}): its file system has to have locks."
             ) from None
         yield
 

@@ -106,7 +106,7 @@ def watch(engine: sa.Engine, path: Path) -> None:
 
         If it is replaced in between, :func:`compare` opens the new one.
         """
-        _refuse_files_of_others(path)
+        refuse_files_of_others(path)
         record.info["file"] = existing(path)
 
     def compare(_connection: Any, record: Any, _proxy: Any) -> None:
@@ -141,11 +141,11 @@ def check_file(path: Path) -> None:
     """Raises StoreError if the file is missing, or another user made it or a file that SQLite
     writes beside it.
     """
-    _refuse_files_of_others(path)
+    refuse_files_of_others(path)
     existing(path)
 
 
-def _refuse_files_of_others(path: Path) -> None:
+def refuse_files_of_others(path: Path) -> None:
     """Raises StoreError if another user made the file, or one that SQLite writes beside it.
 
     That is: a symbolic link of another user, or a file of another user in a folder in which every

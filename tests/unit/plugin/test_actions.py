@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus.model.job import ZeusJob
 from airflow_provider_zeus.model.trial import Phase
-from airflow_provider_zeus.plugin.api import reading
+from airflow_provider_zeus.plugin.api import auth, reading
 from airflow_provider_zeus.plugin.api.action_routes import EVENT
 from airflow_provider_zeus.plugin.views import overview_state, overview_view
 from airflow_provider_zeus.store.sql.store import Store
@@ -223,6 +224,20 @@ def test_a_setting_that_the_environment_holds_is_named(
     answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
     assert answer.status_code == 503
     assert f"Variable {KEY!r} does not keep" in answer.json()["problem"]
+
+
+def test_a_change_that_fails_blames_no_run_log(
+    admin: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither to a user who may not see the reason nor in the log."""
+    monkeypatch.setenv("AIRFLOW_VAR_ZEUS-SETTINGS:D.TRAIN", '{"eta": 0.2}')
+    monkeypatch.setattr(auth, "sees_addresses", lambda _: False)
+    with caplog.at_level(logging.WARNING):
+        answer = admin.post(ADDRESS, json=PAUSE, headers=OURS)
+    assert answer.status_code == 503
+    assert "run log" not in answer.json()["problem"]
+    assert f"Variable {KEY!r} does not keep" in caplog.text
+    assert "run log" not in caplog.text
 
 
 def test_a_text_with_a_stray_comma_is_refused_shown_and_never_written_over(

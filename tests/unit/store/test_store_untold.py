@@ -94,6 +94,19 @@ def test_where_variables_cannot_be_listed_the_jobs_own_trials_name_the_keys(
     assert drain(store, port, None) == 0
 
 
+def test_the_ends_of_other_starts_are_found_where_variables_cannot_be_listed(
+    store: SqlStore, clock: Clock
+) -> None:
+    port = DictPort(listable=False)
+    key = kept(store, port)
+    for earlier in (1, 2):
+        remember(port, key, State.CONVERGED, report(), "d.train", earlier=earlier)
+    assert [*port.data] == [f"zeus-untold:ti-1:1{end}" for end in ("", ":2", ":3")]
+    clock.t += 1000
+    assert drain(store, port, "d.train") == 3
+    assert port.data == {}
+
+
 @pytest.mark.parametrize(
     "text", ["{", "[]", "{}", '{"v": 99}', '{"v": 1, "job_id": "d.train"}', "null"]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import struct
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from airflow_provider_zeus.power.device import LimitRange
 from airflow_provider_zeus.power.factory import device_of, open_device
 from airflow_provider_zeus.power.meter import Span, edge
 from airflow_provider_zeus.power.simulated.gpu import SimulatedGpu, open_simulated
-from airflow_provider_zeus.power.simulated.state_file import MAGIC, create
+from airflow_provider_zeus.power.simulated.state_file import MAGIC, StateFile, create
 
 
 def test_clock_and_counter_stand_still_without_steps(gpu: SimulatedGpu) -> None:
@@ -197,6 +198,36 @@ def test_creating_a_state_that_exists_keeps_it(gpu: SimulatedGpu, tmp_path: Path
     assert gpu.limit_w() == 125.0
     assert open_simulated("simulated:v100/shufflenet", tmp_path).limit_w() == 125.0
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_state_that_another_thread_or_container_is_making_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may have the same pid."""
+    path = tmp_path / "gpu"
+    link = os.link
+
+    def linked(temporary: str, name: str) -> None:
+        monkeypatch.setattr(os, "link", link)
+        create(str(path), 125.0)  # while this one is half made
+        link(temporary, name)
+
+    monkeypatch.setattr(os, "link", linked)
+    create(str(path), 250.0)
+    assert StateFile(str(path)).limit_w() == 125.0, "it was first"
+    assert [p.name for p in tmp_path.iterdir()] == ["gpu"]
+
+
+def test_a_file_with_the_name_of_the_half_made_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "urandom", bytes)
+    others = tmp_path / f"gpu.{bytes(8).hex()}.new"
+    others.write_text("theirs")
+    with pytest.raises(FileExistsError):
+        create(str(tmp_path / "gpu"), 250.0)
+    assert others.read_text() == "theirs"
+    assert not (tmp_path / "gpu").exists()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,10 @@ and the way back.
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -147,6 +151,41 @@ def test_a_log_that_is_gone_can_be_restored(store: SqlStore, path: Path, tmp_pat
     assert path.stat().st_mode & 0o077 == 0
 
 
+def test_a_log_behind_a_link_is_backed_up_and_put_back(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.backup"
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    run(store, 1)
+    for own in (path, path.with_name("zeus.db-wal"), link):
+        for named in (path, link):
+            with pytest.raises(StoreError, match="belongs to the run log itself"):
+                backup(named, own)
+    assert backup(link, file) == 1
+    run(store, 2)
+    store.close()
+    assert restore(file, link) == 1
+    assert link.readlink() == path
+    assert len(rows(path)) == 1
+    assert [*path.parent.glob("*.new*")] == []
+
+
+def test_a_file_system_without_locks_is_no_other_process(
+    store: SqlStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lockf(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    file = tmp_path / "log.backup"
+    run(store, 1)
+    backup(path, file)
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with pytest.raises(StoreError, match=r"zeus\.db cannot be locked \(No locks available\)"):
+        restore(file, path)
+    assert len(rows(path)) == 1
+
+
 def test_what_is_no_backup_replaces_nothing(store: SqlStore, path: Path, tmp_path: Path) -> None:
     run(store, 1)
     other_version = tmp_path / "other.db"
@@ -158,8 +197,8 @@ def test_what_is_no_backup_replaces_nothing(store: SqlStore, path: Path, tmp_pat
         database.execute("CREATE TABLE a (b)")
     text.write_text("no database")
     for file, problem in (
-        (other_version, "schema 0009"),
-        (empty, "no tables of ours"),
+        (other_version, "other.db is a run log with schema 0009"),
+        (empty, "empty.db is no run log: it has no tables of ours"),
         (text, "cannot be read as a run log"),
         (tmp_path / "missing.db", "There is no file"),
         (path, "belongs to the run log itself"),
@@ -178,11 +217,54 @@ def test_a_backup_that_cannot_be_made_leaves_the_older_one(
     backup(path, file)
     before = file.read_bytes()
     path.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match="cannot be read as a run log"):
+    with pytest.raises(
+        StoreError, match=r"zeus\.db cannot be copied into .* \(file is not a database"
+    ):
         backup(path, file)
     assert file.read_bytes() == before
     assert trials_in(file) == 1
     assert [*tmp_path.glob("*.new*")] == []
+
+
+def test_a_copy_for_which_there_is_no_room_names_both_places(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
+    """Of a full disk SQLite does not tell whether it was that of the log or that of the copy."""
+    run(store, 1)
+    (folder := tmp_path / "full").mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(StoreError, match=f"^{path} cannot be copied into {folder} "):
+            backup(path, folder / "log.backup")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [*folder.iterdir()] == []
+
+
+def test_a_log_without_our_tables_is_named_and_not_its_copy(tmp_path: Path) -> None:
+    log = tmp_path / "other.db"
+    with closing(sqlite3.connect(log)) as database:
+        database.execute("CREATE TABLE a (b)")
+    with pytest.raises(StoreError, match=f"^{log} is no run log"):
+        backup(log, tmp_path / "log.backup")
+
+
+def test_a_damaged_page_is_found_and_the_log_named(
+    store: SqlStore, path: Path, tmp_path: Path
+) -> None:
+    run(store, 1)
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+        root = "SELECT rootpage FROM sqlite_master WHERE name = 'zeus_job'"
+        (page,) = database.execute(root).fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(StoreError, match=f"^The copy of {path} is damaged"):
+        backup(path, tmp_path / "log.backup")
+    assert not (tmp_path / "log.backup").exists()
 
 
 def test_a_file_in_the_place_of_the_new_one_is_left_alone(
@@ -190,8 +272,8 @@ def test_a_file_in_the_place_of_the_new_one_is_left_alone(
 ) -> None:
     """Of another process that makes the same backup."""
     file = tmp_path / "backup.db"
-    monkeypatch.setattr("secrets.token_hex", lambda size: "0a" * size)
-    others = tmp_path / "backup.db.0a0a0a0a.new"
+    monkeypatch.setattr(os, "urandom", bytes)
+    others = tmp_path / f"backup.db.{bytes(8).hex()}.new"
     others.write_text("half a backup")
     with pytest.raises(StoreError, match="cannot be made"):
         backup(path, file)
