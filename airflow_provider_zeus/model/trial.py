@@ -555,7 +555,7 @@ class Decision:
     An incumbent that goes on from the earlier model is bounded, and the best pair of another start
     follows it. ``stand_in`` is the attempt that runs if the last one does not fit into memory.
     ``reliefs`` are those of which one runs if the last one fails otherwise: the first whose size
-    has not failed in the run.
+    has not failed in the process. A retry takes the first, whatever failed.
     """
 
     attempts: tuple[PlannedAttempt, ...]
