@@ -379,7 +379,7 @@ def _pending_texts() -> Iterator[tuple[str, str | None]]:
     except StoreError as error:
         log.warning("Pending results in Variables cannot be read: %s", error)
     for path in sorted(_pending_files())[:most]:
-        # Removed since, or not a file of ours: the job's next run warns.
+        # Removed since, or not a file of ours, of which the job's next run warns.
         with suppress(OSError, ValueError):
             yield _file_text(path), read_file(path)
 
