@@ -29,7 +29,8 @@ class State(StrEnum):
     RUNNING = "running"
     CONVERGED = "converged"
     DONE = "done"  # without a target a run neither reaches it nor stays below it
-    GIVEN_UP = "given_up"  # it would cost more than the best one: exploration stops there
+    # Before the last attempt none may cost more than its bound, nor take the time of the next one.
+    GIVEN_UP = "given_up"
     EXHAUSTED = "exhausted"  # its epochs teach: the batch size needs more of them than these
     # Without a metric nobody knows whether it reached its target.
     NO_METRIC = "no_metric"
@@ -563,7 +564,7 @@ class Decision:
     An incumbent that goes on from the earlier model is bounded, and the best pair of another start
     follows it. ``stand_in`` is the attempt that runs if the last one does not fit into memory.
     ``reliefs`` are those of which one runs if the last one fails otherwise: the first whose size
-    has not failed in the run.
+    has not failed in the process. A retry takes the first, whatever failed.
     """
 
     attempts: tuple[PlannedAttempt, ...]

@@ -93,30 +93,39 @@ def ask(
 
     try:
         store, answer = answered(request, opened, over)
+    except Exception as error:
+        asked = _without_store(request, error, reopen, watch)
+    else:
         newest = newest_trials(lambda: store, answer.trial)
         log_remarks(newest, answer.trial, request.device)
-        rate = earlier_rate(newest, answer.trial)
-        asked = Asked(store, replace(answer, earlier_rate=rate), reopen, newest)
-    except Exception as error:
-        if request.job.strict and isinstance(error, StoreError):
-            # the job fails without its store, and its users hear of it all the same
-            answer = AskAnswer(trial=default_trial(request, error))
-            watch(answer, partial(open_store, conn_id, create=False))
-        # a wrong job or setting would be as wrong in the next run: its author has to hear
-        # of it
-        is_of_job = isinstance(error, ZeusError) and not isinstance(error, StoreError)
-        if is_of_job or request.job.strict:
-            raise
-        asked = _without_store(request, error, reopen)
+        asked = Asked(store, answer, reopen, newest)
+        # the answer stands, whatever fails from here on: its row plans this size
+        with outlived("read the learning rate of the run before"):
+            rate = earlier_rate(newest, answer.trial)
+            asked = asked._replace(answer=replace(answer, earlier_rate=rate))
     watch(asked.answer, asked.reopen)
     return asked
 
 
-def _without_store(request: AskRequest, error: Exception, reopen: Callable[[], Store]) -> Asked:
-    """Log why the default batch size runs, and return it."""
-    failure = StoreError(f"It failed ({type(error).__name__}).")
+def _without_store(
+    request: AskRequest, error: Exception, reopen: Callable[[], Store], watch: Watch
+) -> Asked:
+    """Log why the default batch size runs, and return it.
+
+    Raises the error of a ``strict`` job, and any of the job or a setting.
+    """
     if isinstance(error, StoreError):
         failure = error
+    elif request.job.strict or isinstance(error, ZeusError):
+        # it would be as wrong in the next run: its author has to hear of it
+        raise error
+    else:
+        failure = StoreError(f"It failed ({type(error).__name__}).")
+    answer = AskAnswer(trial=default_trial(request, failure))
+    if request.job.strict:
+        # the job fails without its store, and its users hear of it all the same
+        watch(answer, reopen)
+        raise error
     does = "begins all the same"
     if request.job.chooses_size:
         does = f"trains at the default batch size {request.job.default_batch_size}"
@@ -126,7 +135,7 @@ def _without_store(request: AskRequest, error: Exception, reopen: Callable[[], S
         does,
         exc_info=failure is not error,
     )
-    return Asked(None, AskAnswer(trial=default_trial(request, failure)), reopen)
+    return Asked(None, answer, reopen)
 
 
 def newest_trials(opened: Callable[[], Store], trial: Trial) -> list[Trial]:

@@ -127,12 +127,7 @@ class StepsOfCommand:
             news = self._follower.news() if self._follower else []
             for line in self._of_plan.known(self._starts.kept(news)):
                 self._unsent.extend(line.profile)
-                if line.observation is None:
-                    continue
-                # Steps that are no longer counted: the sums so far would pass for the whole.
-                if line.observation.samples is None:
-                    self._newest.pop(line.start_id, None)
-                else:
+                if line.observation is not None:
                     self._newest[line.start_id] = line.observation
 
     def take_unsent(self) -> tuple[ProfileSample, ...]:
@@ -142,18 +137,20 @@ class StepsOfCommand:
     def observed(self, seen: Observation) -> Observation:
         """The figures measured of the command, with those that its steps reported."""
         names = ("samples", "step_kind", "excess_j", "excess_s", "power_limit_w", "limit_found_w")
-        if not self._newest:
-            return seen
         reasons = dict(seen.reasons)
         reported = []
         for observation in self._newest.values():
-            reported.append({name: getattr(observation, name) for name in names})
-            # the author wants to know why the limit was not tuned, even if energy was
-            # measured
-            if LIMIT in observation.reasons:
-                reasons[LIMIT] = observation.reasons[LIMIT]
-        figures = wire.without_none(of_all(reported))
-        return replace(seen, **figures, reasons=reasons)
+            # Of steps that are no longer counted the reason alone is left.
+            if observation.samples is not None:
+                reported.append({name: getattr(observation, name) for name in names})
+            # The author wants to know why the limit was not tuned, even if energy was measured.
+            for name in (LIMIT, "samples"):
+                if name in observation.reasons:
+                    reasons[name] = observation.reasons[name]
+        seen = replace(seen, reasons=reasons)
+        if not reported:
+            return seen
+        return replace(seen, **wire.without_none(of_all(reported)))
 
     def stop(self) -> None:
         """Read the last reports of the command."""

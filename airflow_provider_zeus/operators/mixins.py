@@ -91,14 +91,12 @@ def push(
 ) -> None:
     """Push an XCom for users.
 
-    A push that fails or hangs is logged only: the trial log holds the same figures.
+    A push that fails or hangs is logged only: the run goes on without what people read.
     """
     try:
         bounded(partial(context["ti"].xcom_push, key=key, value=value), most_s)
     except Exception:
-        log.warning(
-            "Zeus could not push XCom %s; the run log holds the same figures.", key, exc_info=True
-        )
+        log.warning("Zeus could not push XCom %s: pages may lack it.", key, exc_info=True)
 
 
 class ShowsCost:
@@ -150,9 +148,9 @@ class ReportsCost(ShowsCost):
         from airflow_provider_zeus.switch import OFF, enabled
 
         cost = reporter.cost_xcom()
-        # a task that is being stopped has a second in all
+        # a task that is being stopped has a second in all, so it pushes the cost alone
         push(context, COST, cost, most_s=STOPPED_S if reporter.stopped else PUSH_S)
-        if decision and cost["not_needed"]:
+        if decision and cost["not_needed"] and not reporter.stopped:
             push(context, DECISION, {**decision, "not_needed": True})
         figures = figures_of(cost, reporter, opened)
         send_run(figures)

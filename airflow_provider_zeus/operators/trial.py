@@ -143,7 +143,8 @@ class ZeusTrial:
         # A clear raises max_tries, not the retries: so the tries of the new run count from 1.
         tries = "ti.try_number - ti.max_tries + ti.task.retries"
         decision = pull % DECISION
-        # a retry trains a size that is known to fit
+        # What failed is not known here: a retry trains what relieves the last attempt, mostly
+        # the default.
         safe = f"({decision}.get('reliefs') or {decision}['attempts'][-1:])[0]"
         retried = f"{safe}['batch_size']"
         env: dict[str, str] = {}

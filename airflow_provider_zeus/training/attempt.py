@@ -244,7 +244,8 @@ class LiveAttempt(AttemptSteps):
             self._meter.train.power_w,
             self._meter.observation().time_s,
         )
-        if self._waits:  # without the time: the line at the end of the run says how long
+        # without the time: the run's page says it, of its last attempt the task's last line too
+        if self._waits:
             self._to_try = self._data_wait.to_try
             log.warning("Zeus: this training waits for its batches. Try %s.", self._to_try)
         self._refresh()

@@ -135,16 +135,27 @@ def _run_attempt(
             raise
         drop_frames(error)  # before the next attempt: they hold this one's model in memory
         return False, None
+    kept: bool | None = None
     with outlived("write the end of this attempt", but=(ReportError, BelowTargetError)):
-        return _end_returned(run, live, value), value
-    # Something of ours failed: the function has returned, so its model must not be lost.
+        kept = _end_returned(run, live, value)
+    if kept is None:
+        kept = _end_roughly(run, live)
+    return kept, value
+
+
+def _end_roughly(run: PlanProgress, live: LiveAttempt) -> bool:
+    """Something of ours failed: the function has returned, so its model must not be lost; return
+    whether it is kept.
+
+    Raises TrainingKilled.
+    """
     raise_again(run.killed)
     kept = live.interrupt is None
     state = State.EXHAUSTED if kept else State.GIVEN_UP
     if live.reached:
         state = State.CONVERGED
     run.end_roughly(state, kept=kept)
-    return kept, value
+    return kept
 
 
 def _end_returned(run: PlanProgress, live: LiveAttempt, value: object) -> bool:

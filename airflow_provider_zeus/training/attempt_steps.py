@@ -339,7 +339,7 @@ class AttemptSteps:
         is_first = self._adoptable and not self._meter.samples
         if is_first and not self._looked:
             self._looked = True
-            self.passes -= 1
+            self.passes -= 1  # the next pass gets this number: no pass is left twice
             self._meter.expected = 0.0
         elif samples:
             self._meter.samples += samples * self.processes

@@ -37,7 +37,6 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.ranks import ALONE, Ranks
 from airflow_provider_zeus.training.torch_listener import (
     LEAD_STEPS,
-    MODULE,
     Leading,
     of_all,
     on_steps,
@@ -72,7 +71,8 @@ class StepTuner:
     def __init__(self, plan: Plan, device: Device | None = None, ranks: Ranks = ALONE) -> None:
         self.steps = 0
         self.kind: int | None = None  # samples of another kind of step do not compare
-        self.said = ""
+        self.over = False  # no step counts any more
+        self._why_uncounted = ""
         self._plan = plan
         self._device = device
         self._ranks = ranks
@@ -119,7 +119,7 @@ class StepTuner:
 
     def step(self, optimizer: Any = None) -> None:
         """Count a step of an optimizer; None: of the training, which reports its steps itself."""
-        if self.said or self._born != _forks:  # each training step comes here: a call would slow it
+        if self.over or self._born != _forks:  # each training step comes here: a call would slow it
             return
         try:
             lead = None if self._lead is None else self._lead()
@@ -145,10 +145,15 @@ class StepTuner:
             )
             log.debug("The step could not be counted.", exc_info=True)
             # Figures that miss a step would be too low, so none are reported.
-            self.said = "its steps could not be counted"
+            self.over = True
             self._lead = None
-            with suppress(Exception):
-                self._give_back()
+            self._why_uncounted = "its steps could not be counted"
+            limits = self._limits
+            if limits is not None:
+                limits.why_not_set = limits.why_not_set or self._why_uncounted
+                with suppress(Exception):
+                    # close() leaves them again: it tries once more, or finds nothing to do
+                    limits.__exit__(None, None, None)
 
     def take_unsent(self) -> tuple[ProfileSample, ...]:
         """The profile samples since the last call. Any thread may call this."""
@@ -159,8 +164,6 @@ class StepTuner:
 
     def observed(self, seen: Observation) -> Observation:
         """The observation of the task, with the figures of the steps."""
-        if self._lead is None:
-            return seen
         sweep = self._sweep
         limits = self._limits
         whys: dict[str, str] = {}
@@ -168,25 +171,30 @@ class StepTuner:
             whys = {UNCAPPED: sweep.profiler.why_uncapped, LIMIT: sweep.profiler.slow}
         if limits is not None and limits.why_not_set:
             whys[LIMIT] = limits.why_not_set
+        # without a reason the row would keep the steps that it knew before
+        whys["samples"] = self._why_uncounted
         reasons = {**seen.reasons, **{name: why for name, why in whys.items() if why}}
-        return replace(seen, **of_all(self._figures()), reasons=reasons)
+        figures: dict[str, Any] = {}
+        if self._lead is not None:
+            figures = of_all(self._figures())
+        return replace(seen, **figures, reasons=reasons)
 
     def stop(self) -> None:
         """The training is over: no further step counts. The profile keeps its samples."""
         self._end_hearing()
         if self._sweep is not None:
             self._sweep.keep()
-        if not self.said:
-            if self._plan.job.tries_limits and self._lead is None:
-                why = "torch was not loaded"
-                if MODULE in sys.modules:
-                    why = "its optimizers hardly stepped"
-                log.info("Zeus tuned no power limit: in the process of this task %s.", why)
-            self.said = "the training is over"
+        is_unseen = self._lead is None and not self.over
+        if is_unseen and self._plan.job.tries_limits:
+            log.info(
+                "Zeus tuned no power limit: in the process of this task neither an optimizer of "
+                "torch nor run.step() told %d steps.",
+                LEAD_STEPS,
+            )
+        self.over = True
 
     def close(self) -> None:
         """Give the power limit back and release the device."""
-        self._give_back()
         self._resources.close()
 
     def _figures(self) -> list[dict[str, Any]]:
@@ -227,11 +235,7 @@ class StepTuner:
             complete = sweep.pass_edge(sweep.pace.edge(must=True), self.steps)
             is_sure = bool(sweep.profiler.slow) or sweep.profiler.surely_best
             if complete and not is_sure:
-                log.info(
-                    "Zeus: steps differ too much, or limits too little, to tell the best power "
-                    "limit from full power: none is chosen."
-                )
-                sweep.keep_found()
+                _keep_found(sweep)
             self._last_s = self._now_s()
         elif not sweep.active and now_s >= self._due_s:
             sweep.check_drift(sweep.pace.read(share=SPARE), self.steps)
@@ -298,7 +302,7 @@ class StepTuner:
         sweep.start(read(device), self.steps)
         is_complete = profiler.next_limit_w is None and bool(profiler.limits_w)
         if is_complete and not profiler.surely_best:
-            sweep.keep_found()
+            _keep_found(sweep)
         sweep.pace.begin()
         return sweep
 
@@ -319,8 +323,11 @@ class StepTuner:
             why = device.missing.get("limit_range", no_limit)
             log.warning("Zeus tunes no power limit: %s.", why)
 
-    def _give_back(self) -> None:
-        limits = self._limits
-        self._limits = None
-        if limits is not None:
-            limits.__exit__(None, None, None)
+
+def _keep_found(sweep: Sweep) -> None:
+    """Train on at the limit found: no other one is surely better."""
+    log.info(
+        "Zeus: steps differ too much, or limits too little, to tell the best power limit from full "
+        "power: none is chosen."
+    )
+    sweep.keep_found()

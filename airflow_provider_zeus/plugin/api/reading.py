@@ -389,7 +389,7 @@ def _pending_results() -> Iterator[tuple[str, PendingResult]]:
         with suppress(StoreError, ValueError):
             yield f"Variable {name}", PendingResult.from_json(port.get(name) or "")
     for path in files[-most:]:
-        # Removed since, or not a file of ours.
+        # Removed since, or not a file of ours, of which the job's next run warns.
         with suppress(OSError, ValueError):
             yield _file_text(path), PendingResult.from_json(read_file(path))
 

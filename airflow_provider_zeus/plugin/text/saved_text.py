@@ -25,7 +25,7 @@ from airflow_provider_zeus.units import counted, energy_text, share_text, time_t
 
 # Energy and time, weighed: a share alone, since its joules would be taken for energy.
 TOGETHER = "Together"
-EARLY = 3  # the first runs only try things out
+EARLY = 3  # the interval of two runs is so wide that any verdict would change with the next one
 VERDICTS = ("saved", "lost", "even")  # a sentence says “saved … but took …”, so savings come first
 COLOURS = {"saved": "good", "lost": "bad"}
 QUESTIONS = {"saved": "Saved", "lost": "Lost", "even": "Saved or lost"}
@@ -423,7 +423,6 @@ def not_compared(savings: Savings) -> NotCompared | None:
         return NotCompared("Not exploring yet", why)
     if saved.value is None:
         return NotCompared("Not known", saved.reason or "")
-    # The interval of two runs is so wide that any verdict would change with the next one.
     if savings.runs < EARLY:
         return NotCompared("Too early", f"too early to compare: that takes {EARLY} runs")
     if savings.base.doubt:

@@ -236,6 +236,33 @@ def test_the_answer_has_the_rate_of_the_run_before_and_logs_no_remark_of_it(
     assert "same learning rate" not in caplog.text
 
 
+def test_an_answer_stands_though_the_rate_of_the_run_before_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the default would train, and the row would plan another size."""
+
+    def fails(*_: Any) -> EarlierRate:
+        raise ValueError("a row that cannot be read")
+
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", create=True)
+    monkeypatch.setattr(asking, "open_store", lambda *_, **__: store)
+    monkeypatch.setattr(asking, "earlier_rate", fails)
+    answers: list[AskAnswer] = []
+    asked = asking.ask(
+        request(1),
+        "zeus_default",
+        ZeusConfig.read(),
+        overlap_possible=True,
+        watch=lambda answer, reopen: answers.append(answer),
+    )
+    trials = store.trials("d.train")
+    store.close()
+    assert asked.store is store
+    assert [t.decision for t in trials] == [asked.answer.trial.decision]
+    assert [t.key for t in asked.newest] == [asked.answer.trial.key]
+    assert answers == [asked.answer]
+
+
 def test_the_log_of_a_task_tells_nothing_of_another_dags_runs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

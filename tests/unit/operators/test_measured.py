@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.trial import Observation, Phase, PlannedAttempt, ProfileSample
+from airflow_provider_zeus.model.trial import (
+    LIMIT,
+    Observation,
+    Phase,
+    PlannedAttempt,
+    ProfileSample,
+)
 from airflow_provider_zeus.operators import measured
 from airflow_provider_zeus.operators.collect import MOST_STARTS
 from airflow_provider_zeus.operators.measured import StepsOfCommand
@@ -28,10 +34,10 @@ TUNED = Plan(
 )
 
 
-def told(steps: StepsOfCommand, *starts: tuple[str, int | None]) -> Observation:
+def told(steps: StepsOfCommand, *starts: tuple[str, int | None], **reasons: str) -> Observation:
     with open(steps.environ[RESULT], "a") as file:
         for start_id, samples in starts:
-            seen = Observation(samples=samples, step_kind=samples and 1)
+            seen = Observation(samples=samples, step_kind=samples and 1, reasons=reasons)
             print(
                 ResultLine(kind="beat", start_id=start_id, attempt=1, observation=seen).to_json(),
                 file=file,
@@ -47,6 +53,15 @@ def test_what_a_start_takes_back_counts_no_longer_and_starts_have_a_bound(tmp_pa
     assert (
         told(steps, *((f"c{i}", 1) for i in range(2 * MOST_STARTS))).samples == 5 + MOST_STARTS - 2
     )
+    steps.close()
+
+
+def test_of_steps_that_are_no_longer_counted_the_reason_is_left(tmp_path: Path) -> None:
+    steps = StepsOfCommand(replace(TUNED, state_dir=str(tmp_path)))
+    told(steps, ("a", 10))
+    why = dict.fromkeys((LIMIT, "samples"), "its steps could not be counted")
+    seen = told(steps, ("a", None), **why)
+    assert (seen.samples, seen.reasons) == (None, why)
     steps.close()
 
 

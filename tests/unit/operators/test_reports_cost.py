@@ -41,9 +41,9 @@ def said(monkeypatch: pytest.MonkeyPatch, is_disabled: Any) -> list[str]:
 TI = SimpleNamespace(xcom_push=lambda key, value: None)
 
 
-def reporter(stopped: bool = False, *ended: Any) -> Any:
+def reporter(stopped: bool = False, *ended: Any, not_needed: bool = False) -> Any:
     return SimpleNamespace(
-        stopped=stopped, ended=list(ended), cost_xcom=lambda: {"not_needed": False}
+        stopped=stopped, ended=list(ended), cost_xcom=lambda: {"not_needed": not_needed}
     )
 
 
@@ -92,6 +92,17 @@ def test_while_the_task_is_stopped_no_log_is_opened(caplog: pytest.LogCaptureFix
         Operator().report_cost({"ti": TI}, reporter(True, trial()), lambda: opened.append(1))  # type: ignore[arg-type, return-value, func-returns-value]
     assert opened == []
     assert " 4 min 05 s." in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("stopped", "keys"), [(False, ["zeus_cost", "zeus_decision"]), (True, ["zeus_cost"])]
+)
+def test_a_task_that_is_stopped_pushes_its_cost_alone(stopped: bool, keys: list[str]) -> None:
+    pushed: list[str] = []
+    ti = SimpleNamespace(xcom_push=lambda key, value: pushed.append(key))
+    ended = reporter(stopped, not_needed=True)
+    Operator().report_cost({"ti": ti}, ended, None, {"batch_size": 64})  # type: ignore[arg-type]
+    assert pushed == keys
 
 
 def test_a_task_that_did_not_train_has_no_facet() -> None:

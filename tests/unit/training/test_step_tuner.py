@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.model.job import ZeusJob
-from airflow_provider_zeus.model.partial_sums import summed
+from airflow_provider_zeus.model.partial_sums import merged, summed
 from airflow_provider_zeus.model.trial import (
+    LIMIT,
     UNCAPPED,
     Observation,
     Phase,
@@ -192,11 +194,18 @@ def test_where_limits_cannot_be_told_apart_none_is_chosen(
     monkeypatch.setattr(step_tuner, "SIMULATED_SAMPLES", 512)
     caplog.set_level("INFO")
     equal = 0.35  # eta at which both limits cost the same
-    _, (_, step) = tuned(plan(eta=equal, profile_s=5.0, power_limits_w=[250.0, 180.0])), training()
+    first = plan(eta=equal, profile_s=5.0, power_limits_w=[250.0, 180.0])
+    tuner, (_, step) = tuned(first), training()
     for _ in range(2500):
         step()
     assert gpu.limit_w() == 250.0
     assert "none is chosen" in caplog.text
+    profile = kept(tuner)
+    caplog.clear()
+    tuned(replace(first, profile=profile))
+    for _ in range(20):
+        step()
+    assert "none is chosen" in caplog.text, "by an earlier run's profile"
 
 
 def test_where_no_limit_binds_the_walk_ends_with_its_first_window(
@@ -249,10 +258,32 @@ def test_what_fails_in_here_fails_no_training(
     monkeypatch.setattr(gpu, "on_step", broken)
     for _ in range(10):
         step()
-    assert tuner.said
+    assert tuner.over
     assert caplog.text.count("tunes no power limit from here on") == 1
     seen = tuner.observed(Observation())
     assert (seen.samples, seen.step_kind) == (None, None), "the steps from there on are not known"
+    assert seen.reasons[LIMIT] == "its steps could not be counted"
+    assert merged(Observation(samples=40), seen).samples is None, "nor does the row keep them"
+
+
+def test_a_limit_that_cannot_be_given_back_in_a_step_is_given_back_at_the_end(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuner, (_, step) = tuned(), training()
+    for _ in range(600):
+        step()
+    assert gpu.limit_w() == 100.0
+
+    def broken(_: float) -> None:
+        raise DeviceError("the driver does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gpu, "on_step", broken)
+        patched.setattr(gpu, "set_limit_w", broken)
+        step()
+    assert (tuner.over, gpu.limit_w()) == (True, 100.0)
+    tuner.close()
+    assert gpu.limit_w() == 250.0
 
 
 def test_steps_of_another_framework_are_told_by_the_handle(
@@ -372,14 +403,18 @@ def test_a_compiled_step_trains_as_without_us(tuned: Callable[..., StepTuner]) -
     step = torch.compile(optimizer.step, backend="eager")
     for _ in range(30):
         step()
-    assert not tuner.said
+    assert not tuner.over
     assert tuner.observed(Observation()).samples == 30 - LEAD_STEPS
 
 
 def test_where_no_step_is_seen_that_is_said(tuned: Callable[..., StepTuner], caplog: Any) -> None:
     caplog.set_level("INFO")
-    tuned().stop()
-    assert "tuned no power limit" in caplog.text
+    tuner = tuned()
+    for _ in range(LEAD_STEPS - 1):
+        StepHandle(tuner).step()
+    tuner.stop()
+    why = "neither an optimizer of torch nor run.step() told 8 steps"
+    assert f"tuned no power limit: in the process of this task {why}" in caplog.text
 
 
 @pytest.mark.parametrize("when", ["as it begins", "in a window"])
