@@ -38,7 +38,8 @@ PLAN = "zeus_plan"
 # trial and result folder of ZeusTrial's setup task, so that its teardown task ends that trial
 HANDED_OVER = "zeus_trial"
 
-MOST_S = 5.0  # the end of a task must not wait for a figure that a page can show later
+# For the saving: the end of a task must not wait for a figure that a page can show later.
+MOST_S = 5.0
 
 PUSH_S = 3.0  # the run goes on without an XCom that only people read
 
@@ -246,7 +247,11 @@ class StartsLater(ShowsCost):
         return job_part(self.job_id_by, self.arguments())
 
     def wait_for_start(self, context: Any) -> None:
-        """Return if the training begins now; else defer the task: raises TaskDeferred."""
+        """Return if the training begins now; else defer the task: raises TaskDeferred.
+
+        It begins now if Zeus is off, no wait is planned, or the planned start has come. XCom
+        ``zeus_wait`` and the log say why.
+        """
         if self.job.get("start_within") is None:
             return
         from airflow_provider_zeus.operators.schedule import planned_wait

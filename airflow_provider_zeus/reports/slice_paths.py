@@ -1,4 +1,4 @@
-"""Joint draws of log Epochs of every batch size on the slice of every run. Needs numpy, lazily.
+"""Joint draws of log Epochs of every batch size on every slice. Needs numpy, lazily.
 
 The need of a size is a walk: from one slice to the next all sizes move together (the data got
 harder), and each size moves a little by itself (old runs tell less and less of it)::
@@ -12,7 +12,7 @@ A Kalman filter goes through the slices, and draws are taken backwards, each sli
 noise and of the two steps, and whether one of the default's first runs was wild, are not known: the
 filter goes once for each of a grid, and they are weighed by how well they predicted the runs.
 
-The prior is the ledger's own: a policy may change how it explores without a word about savings.
+The prior is not the policy's: how a policy explores may change without a word about savings.
 """
 
 from __future__ import annotations
@@ -54,22 +54,23 @@ _JITTER = 1e-10  # rounding may leave a covariance without a root
 
 
 class Paths(NamedTuple):
-    """Draws of log Epochs on the slice of each run, as walks, and the noise of one run.
+    """Draws of log Epochs on each slice, as walks, and the noise of one run.
 
-    ``walks``: (run, draw, size); the others: (draw,).
+    ``walks``: (slice, draw, size). ``stretch``: (draw,), by which a walk above the centre is drawn
+    away from it. ``noise_sd``: (draw,).
     """
 
-    walks: NDArray[np.float32]  # half the memory of float64: it grows with runs, draws and sizes
-    wide: Vector  # needs have a long tail upwards, which a walk alone lacks
+    walks: NDArray[np.float32]  # half the memory of float64: it grows with slices, draws and sizes
+    stretch: Vector  # needs have a long tail upwards, which a walk alone lacks
     noise_sd: Vector
 
     def centre(self) -> Vector:
-        """Mean log Epochs (run, size)."""
+        """Mean log Epochs (slice, size)."""
         mean: Vector = self.walks.mean(1, dtype=float)
         return mean
 
     def of(self, i: int) -> Vector:
-        """Draws (draw, run) of size i, the wide ones above the centre alone.
+        """Draws (draw, slice) of size i, stretched above the centre alone.
 
         Few runs show the usual need of a size, seldom its long runs and its misses. So above the
         centre the tail is that of a t distribution, with a degree of freedom for each run of the
@@ -79,7 +80,7 @@ class Paths(NamedTuple):
         centre = walks.mean(0)
         off = walks - centre
         above = off.mean(1) > 0.0
-        off[above] *= self.wide[above, None]
+        off[above] *= self.stretch[above, None]
         draws: Vector = centre + off
         return draws
 
@@ -117,8 +118,8 @@ def prior(sizes: tuple[int, ...], default: int) -> tuple[Vector, Vector]:
     octaves = np.log2(np.asarray(sizes, float) / default)
     distance = (octaves[:, None] - octaves) / LENGTH_OCTAVES
     smooth = SMOOTH_SD**2 * np.exp(-0.5 * distance**2)
-    alone = OWN_SD**2 * np.eye(len(sizes))
-    shape: Vector = TREND_SD**2 * np.outer(octaves, octaves) + smooth + alone
+    own = OWN_SD**2 * np.eye(len(sizes))
+    shape: Vector = TREND_SD**2 * np.outer(octaves, octaves) + smooth + own
     return SLOPE * math.log(2.0) * np.maximum(octaves, 0.0), shape
 
 
@@ -138,10 +139,10 @@ def sample_paths(
     members = np.array(list(product(NOISE_SDS, STEP_SDS, OWN_SDS, range(WILD_RUNS + 1))))
     wild = members[:, 3].astype(int)
     variances = members[:, :3] ** 2
-    alone = shape / SMOOTH_SD**2
+    own_step = shape / SMOOTH_SD**2
     grid = _Grid(
         noise=variances[:, 0],
-        step=variances[:, 1, None, None] + variances[:, 2, None, None] * alone,
+        step=variances[:, 1, None, None] + variances[:, 2, None, None] * own_step,
         wild=wild,
         log_prior=np.log(np.where(wild > 0, WILD_SHARE, 1.0 - WILD_RUNS * WILD_SHARE)),
     )
@@ -154,11 +155,14 @@ def sample_paths(
     log_weight = states[-1].log_weight - states[-1].log_weight.max()
     weight = np.exp(log_weight) * (log_weight > UNLIKELY)
     counts = rng.multinomial(draws, weight / weight.sum())
-    ran = [run for item in slices for run in item.runs]
-    freedom = max(sum([run.reached for run in ran if run.batch_size == default]), 1)
+    runs = [run for item in slices for run in item.runs]
+    of_default = [run.reached for run in runs if run.batch_size == default]
+    degrees_of_freedom = max(sum(of_default), 1)
     return Paths(
         walks=_backward(states, grid.step, counts, rng),
-        wide=np.sqrt(freedom / rng.chisquare(freedom, draws)).clip(None, WIDEST),
+        stretch=np.sqrt(degrees_of_freedom / rng.chisquare(degrees_of_freedom, draws)).clip(
+            None, WIDEST
+        ),
         noise_sd=np.repeat(np.sqrt(grid.noise), counts),
     )
 
@@ -202,7 +206,7 @@ def _after_run(state: _Filter, i: int, run: SliceRun, noise: Vector) -> _Filter:
         share = np.ones(len(noise))
         log_likelihood = -0.5 * (off * off / variance + np.log(variance))
     else:
-        # It only lies above: mean and variance are those of a normal cut off at z (KG-9).
+        # It only lies above: mean and variance are those of a normal cut off at z (Eq. KG-9).
         variance = column[:, i] + noise
         z = off / np.sqrt(variance)
         ratio = np.array([mills_ratio(v) for v in z.tolist()])
@@ -235,10 +239,10 @@ def _backward(
         variance = gain @ step[member]
         # No slice follows the newest one, so nothing more is given of it.
         variance[-1] = cov[-1]
-        alone = mean - (gain @ mean[:, :, None])[..., 0]
-        alone[-1] = mean[-1]
+        offset = mean - (gain @ mean[:, :, None])[..., 0]
+        offset[-1] = mean[-1]
         own[:] = own @ np.swapaxes(_root(variance), -1, -2).astype(np.float32)
-        own += alone[:, None].astype(np.float32)
+        own += offset[:, None].astype(np.float32)
         forward = np.swapaxes(gain, -1, -2).astype(np.float32)
         for t in range(len(states) - 2, -1, -1):
             own[t] += own[t + 1] @ forward[t]
