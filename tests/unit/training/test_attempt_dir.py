@@ -4,6 +4,7 @@ swept when its process died.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -200,6 +201,30 @@ def test_what_another_host_or_a_trap_left_is_let_be(tmp_path: Path) -> None:
     (tmp_path / "zeus-attempt-link.lock").write_text(os.uname().nodename)
     remove_orphans(tmp_path)
     assert (kept / "model").read_text() == "mine", "a link is not followed"
+
+
+def test_a_marker_that_another_process_leases_holds_up_no_run(tmp_path: Path) -> None:
+    """Whoever leases a file lets others wait for it when they open it: 45 s on most hosts."""
+    marker = tmp_path / "zeus-attempt-leased.lock"
+    marker.write_text(os.uname().nodename)
+    marker.with_suffix("").mkdir()
+    with marker.open() as file:
+
+        def give_up(*_: object) -> None:
+            """The kernel asks for it once somebody opens the file."""
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+        before = signal.signal(signal.SIGIO, give_up)
+        try:
+            try:
+                fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except OSError as error:
+                pytest.skip(f"no leases in this folder: {error}")
+            assert remove_orphans(tmp_path) == 0, "it does not wait until the lease ends"
+        finally:
+            signal.signal(signal.SIGIO, before)
+    assert remove_orphans(tmp_path) == 1
+    assert [*tmp_path.iterdir()] == []
 
 
 KILLED = {  # where a process is killed -> the code that kills it there

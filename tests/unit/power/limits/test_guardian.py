@@ -66,6 +66,34 @@ def test_the_limit_comes_back_when_the_trainer_dies(
         kill_all(worker_pids)
 
 
+@pytest.mark.parametrize(
+    "no_pidfd",
+    [
+        "if hasattr(os, 'pidfd_open'): del os.pidfd_open\n",
+        "def refused(*_): raise PermissionError(1, 'by the container')\nos.pidfd_open = refused\n",
+    ],
+    ids=["unknown to the kernel", "refused by the container"],
+)
+def test_a_training_without_pidfds_ends_its_guardian_and_goes_on(
+    no_pidfd: str, gpu: SimulatedGpu, tmp_path: Path, start, guardians: Guardians
+) -> None:
+    trainer = start(
+        no_pidfd
+        + """
+with LimitControl(gpu, state_dir) as control:
+    control.set_w(150.0)
+say(read=sys.stdin.readline())
+time.sleep(60)
+""",
+        stdin=subprocess.PIPE,
+    )
+    trainer.process.stdin.write("its own\n")
+    trainer.process.stdin.flush()
+    assert trainer.hear() == {"read": "its own\n"}
+    assert gpu.limit_w() == 250.0
+    assert guardians() == records(tmp_path) == []
+
+
 def test_death_by_an_exception_nobody_catches(gpu: SimulatedGpu, start) -> None:
     trainer = start(
         "with LimitControl(gpu, state_dir) as control:\n    control.set_w(100.0)\n    raise"

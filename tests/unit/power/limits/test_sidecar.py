@@ -26,6 +26,7 @@ from airflow_provider_zeus.errors import DeviceError
 from airflow_provider_zeus.power.limits.control import LimitControl
 from airflow_provider_zeus.power.limits.helpers import SidecarClient
 from airflow_provider_zeus.power.limits.record import restore_orphans
+from airflow_provider_zeus.power.limits.sidecar_server import Records
 from airflow_provider_zeus.power.nvml.gpu import NvmlDevice
 from tests.fake_nvml import FakeNvml, Gpu
 from tests.unit.power.conftest import ROOT, records, wait_for
@@ -479,6 +480,22 @@ def test_a_record_that_cannot_be_read_is_ignored(card: Gpu, serve, tmp_path: Pat
     assert "serving" in sidecar.process.stderr.readline()
     assert sidecar.ask(set_to(card, 150.0))["ok"]
     wait_for(lambda: card.limit_w == 250.0, WITHIN_S)
+
+
+def test_what_comes_where_a_record_is_about_to_be_made_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (victim := tmp_path / "victim").write_text("root's own")
+    records = Records(str(tmp_path / "sidecar"))
+
+    def plant(name: str) -> None:
+        """After the old file was removed, another process puts a second name of the victim there."""
+        (tmp_path / "sidecar" / name).hardlink_to(victim)
+
+    monkeypatch.setattr(records, "remove", plant)
+    with pytest.raises(FileExistsError):
+        records.write("GPU-1.json", {"found_w": 250.0})
+    assert victim.read_text() == "root's own"
 
 
 def test_a_record_of_an_earlier_boot_is_dropped(
