@@ -64,7 +64,34 @@ def test_runs_of_partitions_have_a_key_and_no_date(name: str) -> None:
 
 
 class Task(BaseOperator):
+    template_fields = ("text",)
+
+    def __init__(self, *, text: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.text = text
+
     def check_templates(self, context: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ ti.xcom_pull('load') }}",
+        "{{ ti.get_relevant_upstream_map_indexes(task, 2, session=None) }}",
+    ],
+    ids=["a value", "places in a mapped group"],
+)
+def test_what_other_tasks_left_is_not_made_up(text: str) -> None:
+    dag = DAG("d", schedule=None)
+    with pytest.raises(NotHereError, match="XCom"):
+        rendered(Task(task_id="t", dag=dag, text=text), dag)
+
+
+def test_a_run_with_a_date_is_of_the_day_before_it() -> None:
+    dag = DAG("d", schedule="@daily")
+    text = "{{ (logical_date - data_interval_start).days }} {{ data_interval_end == logical_date }}"
+    task, _ = rendered(Task(task_id="t", dag=dag, text=text), dag)
+    assert task.text == "1 True"
 
 
 def test_rendering_leaves_the_log_as_it_was() -> None:

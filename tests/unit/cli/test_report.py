@@ -228,6 +228,11 @@ def test_a_control_character_in_an_owner_or_a_tag_is_shown_by_its_number(by: str
     assert row[by] == "a\\x1b[31m"
 
 
+def test_a_control_character_in_a_job_or_a_dag_is_shown_by_its_number() -> None:
+    (row,) = by_job(MONTH, [of("a\x1b[31m", dag_id="d\x1b[31m")], {}, PRICES).rows
+    assert (row["job"], row["dag"]) == ("a\\x1b[31m", "d\\x1b[31m")
+
+
 def test_the_month_of_a_real_log_in_each_form(
     zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
