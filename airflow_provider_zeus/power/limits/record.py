@@ -213,12 +213,12 @@ def _restore_orphan(path: str, driver: Callable[[], Nvml]) -> bool:
             log.warning(
                 "A training died with its guardian (%s), and its device cannot be reached: %s.",
                 visible(path),
-                error,
+                visible(str(error)),
             )
             return False
         except Exception as error:
             # Of any kind: the file may hold anything, deeply nested JSON for instance.
-            problem = f"{type(error).__name__}: {error}"[:200]
+            problem = visible(f"{type(error).__name__}: {error}"[:200])
             log.warning(
                 "%s is no limit record that can be read (%s) and is left alone: remove it.",
                 visible(path),

@@ -31,9 +31,10 @@ def test_a_record_that_another_process_is_about_to_make_is_left_alone(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "kind", ["a link", "no record", "of a GPU that is away", "of a dead training"]
+    "kind",
+    ["a link", "no record", "of a GPU that is away", "of a damaged GPU", "of a dead training"],
 )
-def test_the_name_of_an_orphan_writes_no_log_line_of_its_own(
+def test_an_orphan_writes_no_log_line_of_its_own(
     kind: str, gpu: SimulatedGpu, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "limit-\x1b[31m\n.json"
@@ -46,6 +47,10 @@ def test_the_name_of_an_orphan_writes_no_log_line_of_its_own(
     else:
         if kind == "of a GPU that is away":
             parts = [{"kind": "simulated", "path": str(tmp_path / "away")}]
+        if kind == "of a damaged GPU":
+            damaged = tmp_path / "x\x1b[31m\nWARNING  all limits are fine"
+            damaged.touch(mode=0o600)
+            parts = [{"kind": "simulated", "path": str(damaged)}]
         record = {"restore": parts, "found_w": 250.0, "set_w": [150.0]}
         os.close(create(str(path), record))
     assert restore_orphans(tmp_path) == (kind == "of a dead training")
