@@ -35,15 +35,36 @@ _t = _T.c
 _N = _T.alias("newest")
 _S = schema.outside_sum
 _s = _S.c
-_COLUMNS = _s.keys()
-_KEYS = _S.primary_key.columns.keys()
-_DAY = [name for name in _COLUMNS if name != "job_id"]
-_SUMMED = [name for name in _COLUMNS if name not in _KEYS]
-_ADDED = ", ".join(f"{name} = {_S.name}.{name} + excluded.{name}" for name in _SUMMED)
-# As text, of names of ours: SQLAlchemy has ON CONFLICT for each database apart.
+_KEYS = tuple(column.name for column in _S.primary_key)
+_DAY = tuple(column.name for column in _S.c if column.name != "job_id")
+_SUMMED = tuple(column.name for column in _S.c if column.name not in _KEYS)
+# As text, since SQLAlchemy has ON CONFLICT for each database apart.
 _ADD = sa.text(
-    f"INSERT INTO {_S.name} ({', '.join(_COLUMNS)}) VALUES (:{', :'.join(_COLUMNS)}) "  # noqa: S608
-    f"ON CONFLICT ({', '.join(_KEYS)}) DO UPDATE SET {_ADDED}"
+    """
+    INSERT INTO zeus_outside_sum (
+        job_id, dag_id, begin_s, energy_source, price_currency, trials, runs, unknown,
+        without_energy, energy_j, time_s, gpu_s, paid, paid_j, start_saved, g_co2e, g_co2e_j,
+        start_saved_g
+    ) VALUES (
+        :job_id, :dag_id, :begin_s, :energy_source, :price_currency, :trials, :runs, :unknown,
+        :without_energy, :energy_j, :time_s, :gpu_s, :paid, :paid_j, :start_saved, :g_co2e,
+        :g_co2e_j, :start_saved_g
+    )
+    ON CONFLICT (job_id, dag_id, begin_s, energy_source, price_currency) DO UPDATE SET
+        trials = zeus_outside_sum.trials + excluded.trials,
+        runs = zeus_outside_sum.runs + excluded.runs,
+        unknown = zeus_outside_sum.unknown + excluded.unknown,
+        without_energy = zeus_outside_sum.without_energy + excluded.without_energy,
+        energy_j = zeus_outside_sum.energy_j + excluded.energy_j,
+        time_s = zeus_outside_sum.time_s + excluded.time_s,
+        gpu_s = zeus_outside_sum.gpu_s + excluded.gpu_s,
+        paid = zeus_outside_sum.paid + excluded.paid,
+        paid_j = zeus_outside_sum.paid_j + excluded.paid_j,
+        start_saved = zeus_outside_sum.start_saved + excluded.start_saved,
+        g_co2e = zeus_outside_sum.g_co2e + excluded.g_co2e,
+        g_co2e_j = zeus_outside_sum.g_co2e_j + excluded.g_co2e_j,
+        start_saved_g = zeus_outside_sum.start_saved_g + excluded.start_saved_g
+    """
 )
 _OLDEST = sa.select(_t.opened_at).where(_t.job_id == sa.bindparam("job"))
 _OLDEST = _OLDEST.order_by(_t.number).limit(1)
