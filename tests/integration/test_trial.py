@@ -546,6 +546,25 @@ def test_a_training_that_leaves_no_result_is_said_with_the_remedy(
 
 
 @pytest.mark.slow
+def test_a_training_that_dies_before_its_first_attempt_is_told_by_its_file(
+    run_dag: Any, pod: Pod
+) -> None:
+    """The file has one line: that a process began."""
+    code = "import os\nfrom airflow_provider_zeus.training.run import ZeusRun\n"
+    (pod.folder / "train.py").write_text(f"{code}ZeusRun.from_env()\nos.kill(os.getpid(), 9)\n")
+    results = pod.folder / "results"
+    with (
+        DAG("zeus_pod_began", schedule=None, start_date=START) as dag,
+        ZeusTrial(job(), result_path=str(results)) as trial,
+    ):
+        pod.operator(trial, "{python} train.py")
+    assert run_dag(dag).state == "failed"
+    (file,) = results.rglob("*.jsonl")
+    assert len(file.read_text().splitlines()) == 1
+    assert states("zeus_pod_began.train") == [(32, "failed", 1)]
+
+
+@pytest.mark.slow
 def test_a_new_device_is_said_by_the_task_that_learns_of_it(
     run_dag: Any, pod: Pod, caplog: pytest.LogCaptureFixture
 ) -> None:

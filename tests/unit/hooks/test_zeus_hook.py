@@ -15,10 +15,13 @@ import sqlalchemy as sa
 
 from airflow_provider_zeus import airflow_compat
 from airflow_provider_zeus.hooks.zeus import ZeusHook, about_dags, month_saved
+from airflow_provider_zeus.model.job import ZeusJob
+from airflow_provider_zeus.model.partial_sums import Report
+from airflow_provider_zeus.model.trial import ProfileSample, State
 from airflow_provider_zeus.store.sql.schema import HEAD
 from airflow_provider_zeus.store.sql.store import SqlStore
 from tests.unit.plugin.conftest import token_of  # noqa: F401
-from tests.unit.store.store_kit import JOB, request, run
+from tests.unit.store.store_kit import JOB, request, run, seen
 
 Press = Callable[..., tuple[bool, str]]
 
@@ -159,6 +162,25 @@ def test_a_month_is_compared_with_the_default_of_the_newest_run(tmp_path: Path) 
     saved = month_saved(store, "d", "d.train", 0.0, newest.opened_at + 1.0)
     assert isinstance(saved, str)
     assert "default batch size 64" in saved
+
+
+def test_a_month_of_a_job_without_batch_sizes_is_judged_by_the_profile_of_its_device(
+    tmp_path: Path,
+) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", create=True)
+    key = store.ask(request(1, job=ZeusJob(), device=None)).trial.key
+    profile = [
+        ProfileSample(batch_size=7, limit_w=w, samples=100, energy_j=j, time_s=s, steps=100)
+        for w, j, s in ((250.0, 1000.0, 10.0), (150.0, 700.0, 11.0))
+    ]
+    told = seen(epochs=None, step_kind=7, samples=1000, power_limit_w=150.0)
+    store.tell(key, State.DONE, Report(observation=told, profile=profile))
+    opened_at = store.trials("d.train")[0].opened_at
+    saved = month_saved(store, "d", "d.train", 0.0, opened_at + 1.0)
+    assert not isinstance(saved, str), saved
+    assert saved.runs == 1
+    assert saved.energy is not None
+    assert saved.energy.mean() == pytest.approx(3000.0, rel=0.1), "10 J and 7 J a step"
 
 
 def test_where_airflows_database_cannot_be_read_no_dag_has_an_owner(

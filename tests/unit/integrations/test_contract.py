@@ -262,6 +262,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "lightning: max_epochs=2": {"max_epochs": 2},
     "lightning: max_steps=5": {"max_steps": 5},
     "lightning: max_steps=60": {"max_steps": 60},
+    "lightning: max_steps=5, one in an epoch": {"max_steps": 5, "limit_train_batches": 1},
     "lightning: fast_dev_run=True": {"fast_dev_run": True},
     "lightning: barebones=True": {"barebones": True},
     "lightning: min_epochs=2": {"min_epochs": 2},

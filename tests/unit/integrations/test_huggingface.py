@@ -56,6 +56,21 @@ def test_accumulated_gradients_are_one_step_by_the_trainers_arguments_alone(
     assert BATCH_SIZE not in kit.last().reasons
 
 
+def test_an_epoch_counts_with_the_evaluation_at_its_end_and_not_with_one_within_it(
+    hf: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
+    class Asks(hf.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **of: Any) -> None:
+            control.should_evaluate = state.global_step == 2  # of three
+
+    found = iter([0.5])
+    trainer = {"compute_metrics": lambda _: {"acc": next(found, 0.9)}}
+    training = hf.Training(tmp_path, others=[Asks()], trainer=trainer)
+    kit.run(incumbent(16), **SIZES).train(training)
+    assert outcome(kit) == (State.CONVERGED, 1, SAMPLES)
+    assert training.counts[0].evaluations == 2
+
+
 @pytest.mark.parametrize("to_evaluate", [0, 10])
 def test_an_empty_slice_has_no_data_whatever_there_is_to_evaluate(
     hf: ModuleType, kit: Kit, tmp_path: Path, to_evaluate: int
@@ -105,7 +120,14 @@ def test_the_target_is_on_one_of_several_evaluation_sets(
     ],
 )
 def test_another_callback_evaluates_too(
-    hf: ModuleType, kit: Kit, tmp_path: Path, strategy: str, first: bool, prefix: str, copies: bool
+    hf: ModuleType,
+    kit: Kit,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    strategy: str,
+    first: bool,
+    prefix: str,
+    copies: bool,
 ) -> None:
     """The trainer leaves its own evaluation out after one that a callback makes in between."""
     other = [
@@ -118,6 +140,7 @@ def test_another_callback_evaluates_too(
         )
     )
     assert outcome(kit) == (State.CONVERGED, 3, 3 * SAMPLES)
+    assert "not every epoch is evaluated" not in caplog.text
 
 
 def test_another_callback_may_be_the_only_one_that_evaluates(

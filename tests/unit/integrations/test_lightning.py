@@ -15,7 +15,7 @@ from airflow_provider_zeus.errors import JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import BATCH_SIZE, State
 from airflow_provider_zeus.training.attempt_steps import AttemptSteps
 from airflow_provider_zeus.training.run import ZeusRun
-from tests.unit.integrations.conftest import SIZES, imported, refused
+from tests.unit.integrations.conftest import SIZES, imported, left_behind, refused
 from tests.unit.training.conftest import Kit, RealClock, explore, incumbent
 
 SAMPLES = 100
@@ -273,3 +273,22 @@ def test_a_finder_of_batch_sizes_is_to_be_left_out(
         mine.fit(module)
 
     refused(kit, train, JobSpecError, "lightning: a finder of batch sizes")
+
+
+def test_a_checkpoint_from_after_the_last_epoch_has_nothing_to_train_in_a_retry(
+    pl: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
+    """Lightning begins no loop then, and announces no training."""
+    path = tmp_path / "end.ckpt"
+
+    class Keeps(pl.Callback):  # type: ignore[misc]
+        def on_fit_end(self, trainer: Any, module: Any) -> None:
+            trainer.save_checkpoint(path)
+
+    first = pl.Training(tmp_path, epochs=99, others=[Keeps()])
+    kit.run(incumbent(16), max_epochs=2, **SIZES).train(first)
+    retry = kit.run(incumbent(16), max_epochs=2, **SIZES)
+    retry.checkpoints = left_behind(kit, epochs=2)
+    retry.train(again := pl.Training(tmp_path, ckpt_path=path))
+    assert (kit.ends()[-1].state, kit.last().samples) == (State.EXHAUSTED, 0)
+    assert again.counts[0].steps == 0

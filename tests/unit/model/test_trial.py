@@ -61,3 +61,19 @@ def test_a_trial_says_who_took_it_over(reason: str) -> None:
 @pytest.mark.parametrize("reason", [None, "lease expired", "out of memory"])
 def test_a_trial_that_nobody_took_over_belongs_to_its_run(reason: str | None) -> None:
     assert trial(reason=reason).lost_to is None
+
+
+@pytest.mark.parametrize(
+    ("figures", "gpu_s"),
+    [
+        ({"time_s": 10.0, "data_wait_s": 2.0}, 8.0),
+        ({"time_s": 10.0, "data_wait_s": 30.0}, 40.0),
+        ({"time_s": 10.0}, None),
+        ({"data_wait_s": 2.0}, None),
+        ({"time_s": 0.0, "data_wait_s": 2.0}, None),
+    ],
+)
+def test_the_time_that_gpus_waited_for_data_is_not_known_without_both_figures(
+    figures: dict[str, float], gpu_s: float | None
+) -> None:
+    assert Observation(device_count=4, **figures).data_wait_gpu_s == gpu_s  # type: ignore[arg-type]

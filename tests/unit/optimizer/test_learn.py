@@ -129,3 +129,15 @@ def test_runs_from_before_a_job_named_sizes_teach_their_device_alone() -> None:
     assert w.belief.device[0] == 3
     assert (w.belief.rates, w.belief.recurrences, w.belief.converged) == ({}, 0, ())
     assert with_rates(w.belief, w.log).rates == {}
+
+
+def test_a_size_that_is_tried_again_in_a_round_does_not_move_its_start() -> None:
+    """Round 2 walks from 32, its first try: 16 failed there, so 64 is next, and never 8."""
+    w = World(job_of(8, 16, 32, 64, default=32), {8: 20, 16: 20, 32: 10, 64: 20})
+    for b in (32, 16, 8, 64):
+        w.add(b, phase=Phase.EXPLORE, round_=1)
+    w.add(32, phase=Phase.EXPLORE, round_=2)
+    w.add(16, State.GIVEN_UP, phase=Phase.EXPLORE, round_=2)
+    w.add(32, phase=Phase.EXPLORE, round_=2)
+    due = w.decide().attempts[0]
+    assert (due.phase, due.round, due.batch_size) == (Phase.EXPLORE, 2, 64)

@@ -290,6 +290,15 @@ def test_after_many_runs_the_page_does_not_say_that_the_default_still_waits(
     assert overview_view.controls(newest, job.settings("d.train"), {}, may_edit=True).audit_text
 
 
+def test_a_run_that_was_decided_before_it_was_asked_for_is_not_taken_for_it(job: Store) -> None:
+    """Its later attempts have numbers above that of the question."""
+    ran(job, 2)
+    ran(job, 3)
+    newest = job.trials("d.train")
+    assert all(t.planned.phase is not Phase.AUDIT for t in newest)
+    assert overview_view.controls(newest, {"audit_after": 1}, {}, may_edit=True).audit_text == ""
+
+
 def test_the_default_is_measured_after_an_audit_in_another_dag_that_shares_the_job(
     admin: Any, job: Store
 ) -> None:

@@ -354,6 +354,13 @@ def test_times_since_the_epoch_are_read_by_their_size(scale: float, kind: Any) -
     assert [s.start_s - T0 for s in found.steps] == pytest.approx([0, 3600], abs=1e-3)
 
 
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e9])
+def test_the_first_time_that_is_read_in_a_finer_unit_is_of_march_1973(scale: float) -> None:
+    """The same number of the coarser unit would be of the year 5138."""
+    found = parsed(rows((int(1e8 * scale), 1), (int((1e8 + 3600) * scale), 2)), LISTS)
+    assert [s.start_s for s in found.steps] == pytest.approx([1e8, 1e8 + 3600])
+
+
 @pytest.mark.parametrize(
     ("first", "second"), [("202601050000", 202601050100), ("20260105T00", "20260105T01")]
 )

@@ -151,6 +151,16 @@ def test_a_heartbeat_renews_the_lease_and_writes_partial_sums(store: Store, cloc
     assert (trial.observation.epochs, trial.observation.energy_j) == (2.0, 20.0)
 
 
+def test_a_heartbeat_that_names_no_lease_renews_it_for_as_long_as_a_question_does(
+    store: Store, clock: Clock
+) -> None:
+    key = store.ask(request(1)).trial.key
+    asked_s = only(store).lease_until - clock.t
+    clock.t += 80
+    store.heartbeat(key, report())
+    assert only(store).lease_until - clock.t == asked_s
+
+
 def test_a_clock_that_steps_back_ends_no_living_run(store: Store, clock: Clock) -> None:
     key = store.ask(request(1, lease_s=90)).trial.key
     clock.t -= 500

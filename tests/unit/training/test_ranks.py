@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_zeus.errors import BelowTargetError, JobSpecError, ReportError
 from airflow_provider_zeus.model.trial import Observation, PlannedAttempt, State
-from airflow_provider_zeus.training.protocol.events import ResultLine
+from airflow_provider_zeus.training.protocol.events import AUTHORS, ResultLine
 from airflow_provider_zeus.training.ranks import ALONE, RankReport, Ranks, gathered
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.unit.training.conftest import SAMPLES, Kit, explore, incumbent, steps
@@ -499,6 +499,19 @@ class TestMistakes:
         assert {type(outcome) for outcome in outcomes} == {MemoryError}
         assert together.ends() == [(1024, State.FAILED)]
         assert together.last().out_of_memory
+
+    def test_an_error_after_the_loop_has_ended_is_none_of_the_batch_size(
+        self, together: Together
+    ) -> None:
+        def train(run: ZeusRun) -> None:
+            reach(2)(run)
+            raise ValueError("the model cannot be saved")
+
+        outcomes = together.train(train, explore(1024), incumbent(256))
+        assert {type(outcome) for outcome in outcomes} == {ValueError}
+        assert together.ends() == [(1024, State.FAILED)]
+        end = next(line for line in together.written[0] if line.kind == "end")
+        assert AUTHORS in end.notes, "so no other one is started in its place"
 
     def test_no_process_group(self, kit: Kit) -> None:
         with pytest.raises(JobSpecError, match=r"torch\.distributed = None"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -152,6 +153,23 @@ def test_a_try_leaves_room_for_the_incumbent_or_ends_in_time_itself() -> None:
     assert between.reserve_s(64, 32) == times.most_s[32]
     assert times._replace(room_s=times.most_s[64]).reserve_s(64, 32) == 0, "it ends in time itself"
     assert times._replace(room_s=times.most_s[32] / 2).reserve_s(64, 32) == 0, "nothing does"
+
+
+@pytest.mark.parametrize(("room", "epochs"), [(4.0, 4.0), (0.5, 0.5), (0.0, 0.0)])
+def test_a_try_is_given_up_after_the_epochs_that_leave_room_for_the_incumbent(
+    room: float, epochs: float
+) -> None:
+    times = RunTimes(
+        log_epochs={32: (math.log(10.0), 0.1), 64: (math.log(12.0), 0.1)},
+        median_s={32: 200.0, 64: 144.0},
+        most_s={32: 250.0, 64: 1e6},
+        first_epoch_s={32: 25.0, 64: 15.0},
+        room_s=250.0 + room * 12.0,  # an epoch of 64 takes 12 s
+        pace=1.0,
+    )
+    assert times.epochs_before(64, 32) == pytest.approx(epochs)
+    roomy = times._replace(room_s=2e6)
+    assert roomy.epochs_before(64, 32) == math.inf, "64 ends in time itself"
 
 
 def test_a_machine_that_is_slower_than_its_profile_is_known_by_its_runs() -> None:
