@@ -191,9 +191,13 @@ def figures_of(
     def read() -> RunFigures:
         store = opened()
         run = figures.ended[-1]
-        # Without a batch size no saving is worked out from other runs: its own tries suffice.
-        last = MOST_RUNS if run.batch_size is not None else 1
-        newest = store.runs(run.origin.dag_id, run.job_id, last=last)
+        dag_id = run.origin.dag_id
+        if run.batch_size is None:
+            # No saving is worked out from other runs: its own tries suffice.
+            trials = store.recurrence(dag_id, run.origin.run_id)
+            newest = [trial for trial in trials if trial.job_id == run.job_id]
+        else:
+            newest = store.runs(dag_id, run.job_id, last=MOST_RUNS)
         return with_log(figures, newest, store.profile)
 
     # the training has ended: its task must not wait for a slow log

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_zeus.errors import StoreError
+from airflow_provider_zeus.model.trial import Phase, Trial
 from airflow_provider_zeus.operators import mixins
 from airflow_provider_zeus.operators.mixins import ReportsCost, figures_of
 from airflow_provider_zeus.reports.run_figures import RunFigures
@@ -107,3 +109,22 @@ def test_a_task_that_is_stopped_pushes_its_cost_alone(stopped: bool, keys: list[
 
 def test_a_task_that_did_not_train_has_no_facet() -> None:
     assert Operator().get_openlineage_facets_on_complete(None) is None
+
+
+def test_a_run_without_batch_sizes_is_judged_by_its_own_tries_though_another_began_later() -> None:
+    own = trial()
+    planned = replace(own.planned, batch_size=None, phase=Phase.MEASURED)  # type: ignore[arg-type]
+    own = replace(own, planned=planned)
+    other = replace(own, job_id="d.another_task")
+    asked: list[tuple[str, str]] = []
+
+    def recurrence(dag_id: str, run_id: str) -> list[Trial]:
+        asked.append((dag_id, run_id))
+        return [other, own]
+
+    store: Any = SimpleNamespace(recurrence=recurrence, profile=lambda *_: [])
+    reported = reporter(False, own)
+    figures = figures_of({}, reported, lambda: store)
+    assert asked == [(own.origin.dag_id, own.origin.run_id)]
+    assert list(figures.newest) == [own]
+    assert not figures.why_not
