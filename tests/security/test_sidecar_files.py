@@ -102,6 +102,25 @@ def test_a_folder_of_records_that_is_a_symlink_is_refused(
     assert list(target.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_only_a_folder_is_opened_as_the_folder_of_records(
+    card: Gpu, serve: Serve, tmp_path: Path, kind: str
+) -> None:
+    """Whoever opens a pipe that nobody writes to waits for ever; here it is held open,
+    so that a sidecar that opens it goes on, and fails later.
+    """
+    state = tmp_path / "sidecar"
+    if kind == "pipe":
+        os.mkfifo(state, 0o700)
+    else:
+        state.touch(0o700)
+    held = os.open(state, os.O_RDWR)
+    running = serve()
+    os.close(held)
+    assert has_ended(running)
+    assert repr(str(state)) in running.said
+
+
 # --- planted records
 
 

@@ -105,11 +105,12 @@ def test_what_is_too_young_or_used_stays_and_is_counted(zeus: Zeus, log: Store) 
     assert "of that age 5 more kept" in out
 
 
+@pytest.mark.parametrize("options", [(), ("--keep-decisions",)])
 def test_long_work_tells_how_far_it_is(
-    zeus: Zeus, log: Store, monkeypatch: pytest.MonkeyPatch
+    zeus: Zeus, log: Store, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("airflow_provider_zeus.cli.upkeep._SAY_EVERY", 1)
-    assert "d.train: 19 attempts so far" in zeus("prune", "--older-than", "210d").err
+    assert "d.train: 19 attempts so far" in zeus("prune", "--older-than", "210d", *options).err
     assert sql_prune.TRIALS_A_STEP > 1
 
 

@@ -187,6 +187,16 @@ class TestFolder:
         assert "foreign.jsonl" in caplog.text
         assert "notes.txt" not in caplog.text
 
+    def test_a_file_with_more_lines_than_all_may_have_is_left_out(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name in ("a", "b", "c"):
+            self.write(tmp_path / f"{name}.jsonl", [begun(name), beat(name)], at_s=1000)
+        assert len(starts_in_folder(tmp_path)) == 3
+        monkeypatch.setattr("airflow_provider_zeus.operators.collect.MOST_LINES", 5)
+        assert len(starts_in_folder(tmp_path)) == 2
+        assert len(caplog.records) == 1
+
     def test_what_cannot_be_opened_is_left_out(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

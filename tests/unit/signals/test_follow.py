@@ -90,6 +90,16 @@ def test_what_is_published_counts_before_what_is_usual() -> None:
     )
 
 
+def test_a_minute_that_is_over_counts_no_more() -> None:
+    """Short steps are followed by their mean."""
+    price = [900.0, 900.0, 100.0, 100.0, 100.0, 100.0]
+    minutes = [Step(NOW_S + 60 * i, NOW_S + 60 * (i + 1), v) for i, v in enumerate(price)]
+    series = hourly(lambda _: 100.0).merged(Series.of(UNIT, minutes))
+    followed = Followed.of("carbon", series, NOW_S + 120)
+    assert followed is not None
+    assert followed.steps[0] == (NOW_S + 120, NOW_S + 360, pytest.approx(100.0))
+
+
 def test_where_nothing_is_known_the_run_trains_as_without_a_signal() -> None:
     followed = Followed.of("carbon", hourly(lambda _: 100.0), NOW_S)
     assert followed is not None

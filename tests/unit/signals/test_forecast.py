@@ -161,6 +161,16 @@ def test_short_steps_that_are_published_take_no_longer_either() -> None:
     assert found.at_s == pytest.approx(HOUR / 2, abs=planner.LEAST_STEP_S)
 
 
+@pytest.mark.parametrize("cheapest", [2, 3])
+def test_of_a_thousand_steps_each_is_a_start(cheapest: int) -> None:
+    minutes = [Step(60.0 * i, 60.0 * (i + 1), 100.0) for i in range(1_001)]
+    minutes[cheapest] = minutes[cheapest]._replace(value=10.0)
+    found = plan_start(
+        Series.of(GRAMS, minutes), NONE, now_s=0.0, latest_s=60_000.0, duration_s=60.0
+    )
+    assert (found.at_s, found.mean_then) == (60.0 * cheapest, 10.0)
+
+
 def test_a_wait_is_absolute_and_bounded() -> None:
     found = plan([100.0] + [50.0] * 9, wait_h=1e9)
     assert found.at_s == HOUR
