@@ -99,10 +99,9 @@ class Manual(Linear):
             optimizer.zero_grad()
 
 
-def trainer(run: ZeusRun, tmp: Path) -> Trainer:
-    return Trainer(
-        callbacks=[ZeusCallback(run)], default_root_dir=tmp, max_epochs=run.job.max_epochs, **QUIET
-    )
+def trainer(run: ZeusRun, tmp: Path, **changes: Any) -> Trainer:
+    settings = {"max_epochs": run.job.max_epochs, **QUIET, **changes}
+    return Trainer(callbacks=[ZeusCallback(run)], default_root_dir=tmp, **settings)
 
 
 class Training:

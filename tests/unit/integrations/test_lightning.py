@@ -64,12 +64,15 @@ def test_what_the_module_logs_at_the_end_of_an_epoch_is_reported_with_it(
     assert left == [True, True], "the trainer's callbacks are as they were"
 
 
+@pytest.mark.parametrize("changes", [{}, {"max_steps": 70}], ids=str)
 def test_a_module_may_accumulate_gradients_by_itself(
-    pl: ModuleType, kit: Kit, tmp_path: Path
+    pl: ModuleType, kit: Kit, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
+    """Nobody knows then how many steps an epoch has."""
+
     def train(run: ZeusRun) -> None:
         data = TensorDataset(torch.randn(SAMPLES, 4))
-        pl.trainer(run, tmp_path).fit(
+        pl.trainer(run, tmp_path, **changes).fit(
             pl.Manual(3), DataLoader(data, batch_size=8), DataLoader(data, batch_size=50)
         )
 

@@ -208,6 +208,23 @@ def test_where_limits_cannot_be_told_apart_none_is_chosen(
     assert "none is chosen" in caplog.text, "by an earlier run's profile"
 
 
+def test_the_highest_limit_of_a_list_stays_where_it_is_the_best(
+    tuned: Callable[..., StepTuner], gpu: SimulatedGpu
+) -> None:
+    """It is below the limit found: where none is chosen, that one would be back."""
+    below = plan(power_limits_w=[175.0])
+    tuner, (_, step) = tuned(below), training()
+    for _ in range(600):
+        step()
+    assert gpu.limit_w() == 175.0
+    profile = kept(tuner)
+    tuner.close()
+    tuned(replace(below, profile=profile))
+    for _ in range(20):
+        step()
+    assert gpu.limit_w() == 175.0, "by an earlier run's profile"
+
+
 def test_where_no_limit_binds_the_walk_ends_with_its_first_window(
     tuned: Callable[..., StepTuner], gpu: SimulatedGpu, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
