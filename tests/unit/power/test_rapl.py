@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import time
@@ -184,6 +185,7 @@ def as_nobody(host: Host) -> str:
     for folder in (host.folder, *host.folder.parents):
         if folder.stat().st_mode & 0o005 != 0o005:
             folder.chmod(folder.stat().st_mode | 0o005)
+    codecs.lookup("ascii")  # another user may not be able to read Python's own modules
     reading, writing = os.pipe()
     if os.fork() == 0:
         try:
