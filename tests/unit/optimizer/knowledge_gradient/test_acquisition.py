@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, State
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import best
+from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.policy import learn
+from airflow_provider_zeus.optimizer.situation import Situation
 from tests.strategies import CPU, V100
 from tests.unit.optimizer.world import NEVER, World, job_of
 
@@ -42,6 +45,19 @@ def test_an_attempt_is_bounded_and_the_incumbent_after_it_is_not() -> None:
     assert first.bounded
     assert first.max_epoch_cost is not None
     assert (last.batch_size, last.bounded, last.phase) == (32, False, Phase.INCUMBENT)
+
+
+def test_the_first_epoch_of_the_incumbent_on_another_device_stops_nothing() -> None:
+    w = world()
+    w.runs(12)
+    elsewhere = replace(V100, model="NVIDIA A40")
+    predictions = DecisionContext.of(Situation(w.job, w.belief, elsewhere)).predictions()
+    assert predictions is not None
+    assert predictions.unmeasured.all()
+    incumbent = predictions.incumbent()
+    alone = [i == incumbent for i in range(len(NEEDS))]
+    known = predictions._replace(unmeasured=np.zeros(len(NEEDS), bool))
+    assert best(predictions, incumbent, alone) == best(known, incumbent, alone)
 
 
 def test_a_size_that_never_reaches_the_target_is_given_up_and_not_tried_again() -> None:
