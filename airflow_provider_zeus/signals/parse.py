@@ -225,8 +225,8 @@ def _without_number(layout: Layout, unit: Unit) -> JobSpecError:
     problem = "none of its entries is a number"
     if unit.goal == CARBON:
         problem += " of at least 0"
-    where = layout.values or layout.forecasts
-    return JobSpecError.of("values", where, problem, "correct the path or the column")
+    name = "values" if layout.values else "forecasts"
+    return JobSpecError.of(name, getattr(layout, name), problem, "correct the path or the column")
 
 
 def _of_json(text: str, layout: Layout, zone: str) -> _Columns:

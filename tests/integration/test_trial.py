@@ -311,6 +311,14 @@ def test_names_of_setup_and_teardown() -> None:
     assert "resnet_ask" in trial.env["ZEUS_PLAN"]
 
 
+def test_a_training_that_says_nothing_has_a_day_to_end(run_dag: Any) -> None:
+    with DAG("zeus_day", schedule=None, start_date=START) as dag, ZeusTrial(job()):
+        EmptyOperator(task_id="train")
+    run_dag(dag)
+    (trial,) = log_of("zeus_day.train")
+    assert trial.lease_s == 86_400.0
+
+
 @pytest.mark.parametrize("place", ["operator", "DAG", "nowhere"])
 def test_what_depends_on_the_past(place: str) -> None:
     """The question waits with the training, for the run before to end; the report waits for nothing else."""

@@ -170,3 +170,15 @@ def test_a_signal_that_cannot_be_looked_up_is_one_finding(monkeypatch: pytest.Mo
         "Connection zeus_price",
         "no database",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "tariff", "status"),
+    [("price", "{}", "ok"), ("price", " ", "error"), ("carbon", "{}", "error")],
+)
+def test_a_tariff_takes_the_place_of_the_connection_of_prices_alone(
+    monkeypatch: pytest.MonkeyPatch, name: str, tariff: str, status: str
+) -> None:
+    monkeypatch.setattr("airflow_provider_zeus.store.open.find_connection", lambda conn_id: None)
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", tariff)
+    assert checks_host.signal(name).status == status

@@ -317,6 +317,27 @@ def test_a_stopped_task_keeps_its_end_in_a_file_at_once(
     assert profiled(store, first) == (10, [1.0])
 
 
+def test_all_ends_of_a_stopped_task_wait_for_its_second_together(
+    first: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+
+    class Silent(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal now_s
+            assert timeout is not None
+            now_s += timeout
+            return False
+
+    reporter = reporter_of(None, first, tmp_path, clock=lambda: now_s)
+    monkeypatch.setattr(reporter._thread, "put", lambda line: QueuedLine(line, Silent()))
+    reporter.hurry()
+    for number in (1, 2):
+        reporter(end(first, attempt=number))
+    assert now_s == STOPPED_S
+    assert len(list((tmp_path / "state").iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     ("error", "stops"),
     [

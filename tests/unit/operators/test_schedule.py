@@ -122,3 +122,5 @@ def test_without_a_schedule_of_known_dates_no_interval_is_known() -> None:
     assert interval_s({"dag": dag_of(None, None), "dag_run": run}) is None
     assert interval_s({"dag": SimpleNamespace(timetable=object()), "dag_run": run}) is None
     assert interval_s({"dag_run": run}) is None
+    broken = SimpleNamespace(expression="no cron", timezone="Nowhere/At_all")
+    assert interval_s({"dag": SimpleNamespace(timetable=broken), "dag_run": run}) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -294,6 +295,14 @@ def test_an_answer_that_tells_nothing_is_named_without_a_word_of_it(text: str, n
         parsed(text, LISTS)
     assert named in str(error.value)
     assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize("column", ["values", "forecasts"])
+def test_a_column_without_a_number_is_named_by_its_path(column: str) -> None:
+    named: dict[str, Any] = {column: "$.data[*].v"}
+    layout = Layout(times="$.data[*].t", unit="EUR/kWh", **named)
+    with pytest.raises(JobSpecError, match=re.escape(f"{column} = '$.data[*].v'")):
+        parsed(rows((0, None), (3600, None)), layout)
 
 
 def test_steps_may_be_short_where_their_times_are_times() -> None:

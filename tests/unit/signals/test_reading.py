@@ -293,6 +293,16 @@ def test_who_needs_the_past_alone_asks_for_what_the_others_need(
     assert len(service.asked) == 1
 
 
+def test_a_run_of_more_than_a_week_has_the_prices_of_all_its_hours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW__ZEUS__TARIFF", json.dumps(TARIFF))
+    start_s = NOW_S - BACK_S - 3 * DAY_S
+    series = read_signal("price", start_s, NOW_S, None)
+    assert isinstance(series, Series)
+    assert series.mean(start_s, NOW_S) is not None
+
+
 def test_what_a_run_follows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
     found = followed(job())

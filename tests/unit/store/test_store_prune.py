@@ -84,6 +84,12 @@ def with_decision(store: SqlStore) -> list[int]:
     return [t.number for t in store.trials("d.train") if t.decision.attempts]
 
 
+def size_of_decisions(url: str) -> int:
+    with engine_of(read_url(url)).connect() as connection:
+        decisions = connection.scalars(sa.select(schema.trial.c.decision)).all()
+    return sum(len(json.dumps(decision)) for decision in decisions)
+
+
 def figures(trial: Trial) -> dict[str, Any]:
     """All that is exported of a trial, its decision apart."""
     return {name: value for name, value in exported(trial, Prices()).items() if name != "decision"}
@@ -91,11 +97,13 @@ def figures(trial: Trial) -> dict[str, Any]:
 
 @ON_BOTH
 def test_old_trials_lose_points_and_decision_and_keep_every_figure(
-    store: SqlStore, clock: Clock, prune: Callable[..., Pruned]
+    store: SqlStore, clock: Clock, prune: Callable[..., Pruned], url: str
 ) -> None:
     recur(store, clock, range(1, 15))
     before = store.trials("d.train")
+    size = size_of_decisions(url)
     pruned = prune()
+    assert pruned.decision_bytes == size - size_of_decisions(url) > 0
     old = [
         t.number for t in before if t.closed_at is not None and t.closed_at < NOW_S - 365 * DAY_S
     ]

@@ -5,7 +5,9 @@ Real torch, simulated GPU.
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -313,6 +315,12 @@ def test_steps_of_another_framework_are_told_by_the_handle(
     assert gpu.limit_w() == 100.0
     with pytest.raises(Exception, match=r"run\.epochs needs a job that chooses batch sizes"):
         run.epochs()
+
+
+def test_the_handle_of_steps_can_be_copied_and_pickled() -> None:
+    run = StepHandle(None)
+    for other in (copy.copy(run), copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
+        other.step()
 
 
 @pytest.fixture

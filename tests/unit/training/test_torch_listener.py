@@ -42,6 +42,19 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     sys.modules.pop("late_torch", None)
 
 
+def free_for_others(lock: Any) -> bool:
+    """Whether another thread could take a lock now."""
+
+    def take() -> bool:
+        taken: bool = lock.acquire(blocking=False)
+        if taken:
+            lock.release()
+        return taken
+
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(take).result()
+
+
 def test_a_torch_that_is_loaded_later_is_heard_from_then_on_in_the_thread_that_loads_it(
     load: Callable[[], Any],
 ) -> None:
@@ -75,6 +88,20 @@ def test_one_that_ended_before_torch_was_loaded_leaves_no_trace(load: Callable[[
     assert load().HOOKS == []
 
 
+def test_while_one_begins_to_listen_no_other_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    free: list[bool] = []
+
+    class Watched(list[Any]):
+        def insert(self, *at: Any) -> None:
+            super().insert(*at)
+            free.append(free_for_others(torch_listener._lock))
+
+    monkeypatch.setattr(torch_listener, "MODULE", "late_torch")
+    monkeypatch.setattr(sys, "meta_path", Watched(sys.meta_path))
+    on_steps(print)()
+    assert free == [False]
+
+
 def test_while_the_hook_is_taken_out_no_other_thread_begins_to_listen(
     load: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,8 +113,7 @@ def test_while_the_hook_is_taken_out_no_other_thread_begins_to_listen(
         hook = register(after)
 
         def remove() -> None:
-            with ThreadPoolExecutor(1) as other:
-                free.append(other.submit(torch_listener._lock.acquire, blocking=False).result())
+            free.append(free_for_others(torch_listener._lock))
             hook.remove()
 
         return SimpleNamespace(remove=remove)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from airflow_provider_zeus.model.trial import DeviceInfo, Phase, State
+from airflow_provider_zeus.optimizer.knowledge_gradient.acquisition import best
 from airflow_provider_zeus.optimizer.knowledge_gradient.decision_context import DecisionContext
 from airflow_provider_zeus.optimizer.policy import learn
 from airflow_provider_zeus.optimizer.situation import Situation
@@ -64,6 +65,19 @@ def test_the_incumbent_has_the_lowest_cost_per_success(dearer: float, incumbent:
         max_epochs=12.0,
     )
     assert predictions.gp.sizes[predictions.incumbent()] == incumbent
+
+
+def test_the_first_epoch_of_the_incumbent_on_another_device_stops_nothing() -> None:
+    w = world()
+    w.runs(12)
+    elsewhere = replace(V100, model="NVIDIA A40")
+    predictions = DecisionContext.of(Situation(w.job, w.belief, elsewhere)).predictions()
+    assert predictions is not None
+    assert predictions.unmeasured.all()
+    incumbent = predictions.incumbent()
+    alone = [i == incumbent for i in range(len(NEEDS))]
+    known = predictions._replace(unmeasured=np.zeros(len(NEEDS), bool))
+    assert best(predictions, incumbent, alone) == best(known, incumbent, alone)
 
 
 def test_a_size_that_never_reaches_the_target_is_given_up_and_not_tried_again() -> None:

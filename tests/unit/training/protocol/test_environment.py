@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from airflow_provider_zeus.errors import BelowTargetError, JobSpecError
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, State
+from airflow_provider_zeus.training.attempt import LiveAttempt
 from airflow_provider_zeus.training.protocol import environment
 from airflow_provider_zeus.training.protocol.environment import (
     Document,
@@ -32,6 +34,19 @@ from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
 from tests.result_files import read_result
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
+
+
+def free_for_others(lock: Any) -> bool:
+    """Whether another thread could take a lock now."""
+
+    def take() -> bool:
+        taken: bool = lock.acquire(blocking=False)
+        if taken:
+            lock.release()
+        return taken
+
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(take).result()
 
 
 @pytest.fixture
@@ -357,12 +372,25 @@ class TestTwoPlaces:
         free: list[bool] = []
 
         def sink(_: ResultLine) -> None:
-            with ThreadPoolExecutor(1) as other:
-                free.append(other.submit(sender._lock.acquire, blocking=False).result())
+            free.append(free_for_others(sender._lock))
 
         sender = ResultSender(sink)
         sender.put(ResultLine(kind="final", start_id="a"))
         assert free == [False]
+
+    def test_no_other_thread_sends_an_end_while_a_beat_takes_what_is_new(self) -> None:
+        free: list[bool] = []
+        taken: list[ResultLine] = []
+
+        def take_unsent() -> tuple[tuple[()], tuple[()]]:
+            free.append(free_for_others(sender._lock))
+            return (), ()
+
+        sender = ResultSender(taken.append)
+        planned = SimpleNamespace(batch_size=32)
+        live = SimpleNamespace(ended=False, number=1, planned=planned, take_unsent=take_unsent)
+        sender.send("beat", cast(LiveAttempt, live))
+        assert (free, [line.kind for line in taken]) == ([False], ["beat"])
 
     def test_where_neither_takes_it_the_cost_is_logged(
         self, process: Process, tmp_path: Path, full: list[bool], caplog: pytest.LogCaptureFixture
