@@ -144,6 +144,8 @@ def _failure(folder: Path, tests: Sequence[str], most_s: float) -> str:
     failed = [test for test, (outcome, _) in known.items() if outcome == "failed"]
     if done.returncode == 0:
         return ""
+    if "while loading conftest" in done.stdout:
+        return "a conftest.py"
     if failed or done.returncode not in (3, 4, 5):
         return failed[0] if failed else f"pytest ends by {done.returncode}"
     raise RuntimeError(f"pytest ends by {done.returncode}: {done.stdout[-2000:]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from math import inf
@@ -13,7 +14,7 @@ import pytest
 from tests.mutants import draw, faults, report, scratch
 from tests.mutants.__main__ import main
 from tests.mutants.collect import Contexts
-from tests.mutants.run import Outcome, batches, in_order, within
+from tests.mutants.run import Outcome, batches, first_failure, in_order, within
 
 FOUND = Outcome("found", "quick", "tests/unit/test_a.py::test_b", 1, 1.0)
 MISSED = Outcome("missed", "quick", "", 1, 1.0)
@@ -135,3 +136,13 @@ def test_a_stopped_run_of_drawn_faults_goes_on(
 
     assert main() == 0
     assert tried == [fault.id for fault in drawn[2:]]
+
+
+def test_a_fault_that_keeps_a_conftest_from_being_imported_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "ImportError while loading conftest 'tests/conftest.py'."
+    ended = subprocess.CompletedProcess([], 4, said)
+    monkeypatch.setattr(scratch, "pytest", lambda *arguments: ended)
+
+    assert first_failure(tmp_path, ["tests/test_a.py::b"], {"tests/test_a.py::b": 1.0})
