@@ -80,6 +80,18 @@ def test_another_log_has_another_name(
     assert browse("viewer", NAMED[0]).json()["store"] not in ("", before)
 
 
+def test_who_lacks_the_servers_secret_cannot_check_a_guessed_address_by_the_name(
+    browse: Browse, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One address has another name under another ``[api] secret_key``."""
+    ran(store, 1)
+    names = set()
+    for key in ("one", "another"):
+        monkeypatch.setenv("AIRFLOW__API__SECRET_KEY", key)
+        names.add(browse("viewer", NAMED[0]).json()["store"])
+    assert len(names) == 2
+
+
 @pytest.mark.parametrize("path", EVERY)
 def test_an_error_names_it_to_nobody_else(
     browse: Browse, path: str, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ a second time nothing is left.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,18 @@ def test_an_error_of_any_kind_stops_nothing_else(
     assert done.status == 1
     assert "Power limits: the step itself failed: RuntimeError: boom." in done.err
     assert "Expired attempts: 1 closed" in done.out
+
+
+def test_a_reader_who_has_seen_enough_is_no_step_that_failed(
+    zeus: Zeus, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``| head`` leaves it where each line is written at once."""
+    read, write = os.pipe()
+    os.close(read)
+    with monkeypatch.context() as piped, open(write, "w", buffering=1) as stdout:
+        piped.setattr(sys, "stdout", stdout)
+        done = zeus("repair")
+    assert (done.status, done.err) == (1, "")
 
 
 def test_a_limit_of_a_living_training_is_left(zeus: Zeus, store: Store, home: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_zeus.errors import JobSpecError
 from airflow_provider_zeus.signals.parse import MOST_CHARACTERS, Layout, parsed, text_of
-from airflow_provider_zeus.signals.series import Series
+from airflow_provider_zeus.signals.series import MOST_STEPS, Series
 from airflow_provider_zeus.signals.service import PRESETS, preset
 from tests.strategies import REPRODUCIBLE
 
@@ -433,6 +433,14 @@ def test_an_answer_in_another_unit_is_refused(said: object, good: bool) -> None:
 def test_what_is_wrong_is_named(text: str, named: str) -> None:
     with pytest.raises(JobSpecError, match=named):
         parsed(text, SIMPLE)
+
+
+def test_a_path_through_too_many_items_is_refused_though_it_leads_to_few() -> None:
+    layout = Layout(times="$[*][*].t", values="$[*][*].v", unit="g/kWh")
+    days = [[{"t": 0, "v": 1}, {"t": 3600, "v": 2}], *[[]] * MOST_STEPS]
+    assert len(parsed(json.dumps(days[:MOST_STEPS]), layout).steps) == 2
+    with pytest.raises(JobSpecError, match="too long"):
+        parsed(json.dumps(days), layout)
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,10 @@ def test_checkpoints_of_a_job_that_ran_no_more_go(
 ) -> None:
     recur(store, clock, range(1, 18))
     assert prune().checkpoints == 0
-    assert prune(days=-1).checkpoints > 0
+    would = prune(days=-1, dry_run=True)
+    assert would.checkpoints > 0
+    assert prune(days=-1).checkpoints == would.checkpoints
+    assert prune(days=-1).checkpoints == 0
     before = store.ask(request(18, job=JOB)).trial.decision
     assert before.attempts
 

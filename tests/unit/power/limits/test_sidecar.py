@@ -391,6 +391,16 @@ def test_what_is_no_request_is_refused_and_the_next_is_served(
         assert peer.ask({"do": "limits"})["ok"]
 
 
+def test_a_request_that_comes_in_parts_is_served(card: Gpu, sidecar: Running) -> None:
+    text = json.dumps(set_to(card, 150.0)).encode()
+    with Peer(sidecar.socket) as peer:
+        peer.connection.sendall(text[:20])
+        # Sent later, and answered: the part before it has been read.
+        assert sidecar.ask({"do": "limits"})["ok"]
+        assert peer.ask(text[20:]) == {"ok": True}
+        assert card.limit_w == 150.0
+
+
 def test_a_request_without_end_is_cut_off(card: Gpu, sidecar: Running) -> None:
     with Peer(sidecar.socket) as peer:
         assert peer.ask(set_to(card, 150.0))["ok"]
