@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -158,9 +159,13 @@ def _points(request: ExportMetricsServiceRequest) -> Iterator[Point]:
 
 
 @contextmanager
-def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[int]:
+def serving(
+    handler: Callable[..., BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None
+) -> Iterator[int]:
     """An HTTP server on 127.0.0.1; its port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
     )

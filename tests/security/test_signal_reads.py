@@ -4,7 +4,6 @@ and says nothing that it read.
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import socket
@@ -19,10 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from airflow_provider_zeus import untrusted_files
 from airflow_provider_zeus.errors import JobSpecError, SignalError
@@ -32,6 +27,7 @@ from airflow_provider_zeus.signals import service as module
 from airflow_provider_zeus.signals.hours import read_signal
 from airflow_provider_zeus.signals.reading import followed
 from airflow_provider_zeus.signals.service import answer_of, judged
+from tests.certificates import self_signed
 
 SECRET = "s3cret-of-another"
 JSON = {"times": "$.t", "values": "$.v", "unit": "g/kWh"}
@@ -526,30 +522,7 @@ def test_a_proxy_is_asked_for_no_address_that_is_none_here(
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key and a certificate of ``prices.example``, which signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "prices.example")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName("prices.example")]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    encoding = serialization.Encoding.PEM
-    form = serialization.PrivateFormat.PKCS8
-    path.write_bytes(
-        made.public_bytes(encoding)
-        + key.private_bytes(encoding, form, serialization.NoEncryption())
-    )
-    return path
+    return self_signed(tmp_path_factory.mktemp("tls") / "both.pem", "prices.example")
 
 
 def test_tls_verifies_the_name_of_the_host(

@@ -4,6 +4,7 @@ and what it triggers where nothing is.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from airflow_provider_zeus.cli import demo
 from airflow_provider_zeus.cli.demo import DAG_ID, JOB_ID
 from airflow_provider_zeus.model.trial import State
 from airflow_provider_zeus.store.sql.store import Store
+from tests.certificates import self_signed
 from tests.receivers import serving
 from tests.unit.cli.conftest import Zeus
 from tests.unit.dags.conftest import DAGS
@@ -116,6 +118,16 @@ def test_an_api_server_that_answers_runs_whatever_it_says(
     with serving(server) as port:
         monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://127.0.0.1:{port}")
         assert not is_missing()
+
+
+def test_an_api_server_runs_whoever_signed_its_certificate(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(self_signed(tmp_path / "both.pem", "airflow.example"))
+    with serving(Answers, tls) as port:
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"https://127.0.0.1:{port}")
+        assert not any("api-server" in part for part in demo.not_running())
 
 
 def test_without_a_database_it_says_so(zeus: Zeus, monkeypatch: pytest.MonkeyPatch) -> None:

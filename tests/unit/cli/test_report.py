@@ -23,7 +23,7 @@ from airflow_provider_zeus.reports.month_spent import GONE, NONE, DagAbout
 from airflow_provider_zeus.reports.months import SavedDraws, SpentBy
 from airflow_provider_zeus.signals.prices import Prices
 from airflow_provider_zeus.store.sql.store import Store
-from airflow_provider_zeus.units import UNKNOWN
+from airflow_provider_zeus.units import UNKNOWN, energy_text
 from tests.unit.cli.conftest import Zeus
 from tests.unit.store.store_kit import report, request
 
@@ -136,6 +136,11 @@ def test_a_loss_and_what_is_not_clear_are_said() -> None:
     assert " kWh lost (" in loses["energy saved"]
     assert is_open["energy saved"].startswith("not clear yet (")
     assert {row[name] for row in found.rows for name in ("money", "co₂e")} == {UNKNOWN}
+
+
+def test_a_month_of_the_default_alone_saved_nothing() -> None:
+    found = by_job(MONTH, [of("a")], {("d", "a"): draws("measured", 0.0, 0.0)}, PRICES)
+    assert found.rows[0]["energy saved"] == energy_text(0.0)
 
 
 def test_time_is_what_was_saved_if_nothing_measures_energy() -> None:

@@ -58,6 +58,17 @@ class Counting(TrainerCallback):
         self.evaluations += 1
 
 
+class Broken(Exception):
+    """An error of the author's."""
+
+
+class Failing(TrainerCallback):
+    """Fails after the first step."""
+
+    def on_step_end(self, *_: Any, **of: Any) -> None:
+        raise Broken
+
+
 class LoaderInState(ZeusTrainerCallback):
     """As transformers 4.49 calls it: the loader is no argument, but in the trainer's state."""
 

@@ -208,6 +208,25 @@ def test_a_resumed_trainer_counts_as_resumed(
 
 
 @pytest.mark.parametrize(
+    ("driver", "samples"),
+    [
+        ("huggingface", 36 - 32),
+        # its loader begins again, and the rest of the steps is made of whole batches
+        ("lightning", 5 * 16),
+    ],
+    indirect=["driver"],
+)
+def test_a_checkpoint_within_the_only_epoch_leaves_the_rest_of_it_to_train(
+    driver: ModuleType, kit: Kit, tmp_path: Path, samples: int
+) -> None:
+    of_one_epoch = {**SIZES, "max_epochs": 1}
+    kit.run(incumbent(16), **of_one_epoch).train(driver.saves(tmp_path, every=2))
+    kit.run(incumbent(16), **of_one_epoch).train(driver.resumes(tmp_path, 2))
+    assert kit.ends()[-1].state is State.EXHAUSTED
+    assert kit.last().samples == samples
+
+
+@pytest.mark.parametrize(
     ("driver", "situation"),
     [
         ("huggingface", "huggingface: a checkpoint of all epochs"),

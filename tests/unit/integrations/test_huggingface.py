@@ -35,6 +35,17 @@ def test_the_loader_is_found_where_transformers_4_49_has_it(
     assert (kit.last().samples, kit.last().samples_per_epoch) == (3 * SAMPLES, SAMPLES)
 
 
+def test_a_training_that_fails_within_its_first_epoch_tells_which_part_of_it_was_trained(
+    hf: ModuleType, kit: Kit, tmp_path: Path
+) -> None:
+    training = hf.Training(tmp_path, others=[hf.Failing()])
+    with pytest.raises(hf.Broken):
+        kit.run(incumbent(16), **SIZES).train(training)
+    last = kit.last()
+    assert kit.ends()[-1].state is State.FAILED
+    assert (last.epochs, last.samples_per_epoch) == (pytest.approx(16 / SAMPLES), SAMPLES)
+
+
 def test_the_metric_may_be_named_as_the_trainer_names_it(
     hf: ModuleType, kit: Kit, tmp_path: Path
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_zeus.model.partial_sums import Report, joined, merged
+from airflow_provider_zeus.model.partial_sums import Report, finite, joined, merged
 from airflow_provider_zeus.model.trial import Observation, PowerPoint, ProfileSample
 from tests.strategies import REPRODUCIBLE, observations
 from tests.unit.store.store_kit import seen
@@ -85,6 +87,15 @@ def test_samples_of_one_limit_are_added_and_a_mark_voids_those_before_it() -> No
     assert [s.energy_j for s in joined([first, later]).profile] == [1.0, 5.0]
     again = replace(later, profile=(ProfileSample.mark(16), sample(200.0, 3.0)))
     assert [s.energy_j for s in joined([first, again]).profile] == [0.0, 3.0]
+
+
+@pytest.mark.parametrize("capped", [-0.1, 1.1, math.nan])
+def test_a_sample_with_a_share_that_cannot_be_is_left_out(capped: float) -> None:
+    fits = ProfileSample(
+        batch_size=32, limit_w=200.0, samples=10, energy_j=1.0, time_s=1.0, capped=1.0
+    )
+    report = Report(observation=Observation(), profile=(fits, replace(fits, capped=capped)))
+    assert finite(report).profile == (fits,)
 
 
 def test_points_are_thinned() -> None:

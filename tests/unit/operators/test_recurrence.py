@@ -184,6 +184,16 @@ def test_the_time_that_asking_took_is_gone_from_the_execution_timeout(
     assert 3600 - took_s <= left_s < 3600
 
 
+def test_without_an_execution_timeout_no_time_is_said_to_be_left(
+    airflow_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    task = SimpleNamespace(max_active_tis_per_dag=None, execution_timeout=None)
+    recurrence = Recurrence.open(JOB, context(task=task), conn_id="zeus_default")
+    recurrence.close_device()
+    assert recurrence.plan.time_left_s is None
+
+
 def test_map_indexes_that_share_a_job_are_told_once_how_to_part(
     airflow_home: Path,
     monkeypatch: pytest.MonkeyPatch,

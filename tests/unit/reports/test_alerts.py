@@ -407,8 +407,17 @@ def test_a_cheaper_start_counts_in_what_was_lost() -> None:
     assert LOST in held(at_once, profiles=PROFILE)
 
 
-def test_a_loss_in_money_without_a_currency_is_in_joules() -> None:
-    event = held(_losing(10, 600.0).log, Prices(price_per_kwh=0.3), profiles=PROFILE)[LOST]
+@pytest.mark.parametrize(
+    "prices",
+    [
+        Prices(price_per_kwh=0.3),
+        Prices(price_per_kwh=0.0, currency="EUR"),
+        Prices(price_per_kwh=-0.1, currency="EUR"),
+    ],
+    ids=["no currency", "free", "negative"],
+)
+def test_a_loss_is_in_joules_where_no_money_was_lost(prices: Prices) -> None:
+    event = held(_losing(10, 600.0).log, prices, profiles=PROFILE)[LOST]
     assert event.figures["unit"] == "J"
 
 

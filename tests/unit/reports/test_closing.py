@@ -164,6 +164,7 @@ def test_the_line_that_ends_a_log(situation: str) -> None:
     [
         saved(0.0, 0.0, 0.0),
         saved(-1e-3, -1e-3, -1e-3),
+        replace(SAVED, baseline=Estimate(100.0)),  # as of a power limit: how sure is not known
     ],
 )
 def test_no_saving_where_nothing_compares(found: Saved) -> None:

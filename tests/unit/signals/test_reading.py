@@ -303,6 +303,17 @@ def test_a_run_of_more_than_a_week_has_the_prices_of_all_its_hours(
     assert series.mean(start_s, NOW_S) is not None
 
 
+def test_a_service_is_asked_for_a_week_at_least_and_for_all_of_a_longer_run(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
+    for since_s in (NOW_S - HOUR_S, NOW_S - BACK_S - DAY_S):
+        keeper = VariableStore(DictPort(), now=Clock(NOW_S))
+        series = signal_series("price", since_s, NOW_S, keeper)
+        assert series.at(NOW_S - 7 * DAY_S) is not None, "a run that follows it needs a week"
+        assert series.mean(since_s, NOW_S) is not None
+
+
 def test_what_a_run_follows(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     define(monkeypatch, "zeus_price", service.url, preset="energy-charts", zone="DE-LU")
     found = followed(job())
