@@ -38,7 +38,8 @@ class Fault:
         head = _alike(before, after)
         tail = _alike(before[:head:-1], after[:head:-1])
         first = text[: text.index(self.old)].count("\n") + 1
-        return range(first + head, first + len(before) - tail)
+        # a fault that only adds lines has none: the one that they stand before counts
+        return range(first + head, max(first + len(before) - tail, first + head + 1))
 
 
 def _alike(one: list[str], other: list[str]) -> int:

@@ -36,6 +36,7 @@ def test_a_faults_lines_are_those_that_differ() -> None:
 
     assert fault.lines("0\na\nb\nc\nd") == range(3, 5)
     assert replace(fault, old="b + c", new="b - c").lines("a\nb + c\n") == range(2, 3)
+    assert replace(fault, old="a\nd", new="a\nb\nd").lines("a\nd\n") == range(2, 3)
 
 
 def test_half_are_drawn_and_half_undo_a_fix() -> None:
