@@ -342,14 +342,14 @@ def pending(trials: Sequence[Trial]) -> dict[TrialKey, str]:
     }
     if not by_name:
         return {}
-    found = [(path.stem, _file_text(path)) for path in kept_files(state_dir())]
-    found += [(name.replace(":", "-"), f"Variable {name}") for name in _pending_variables()]
+    results = [(path.stem, _file_text(path)) for path in kept_files(state_dir())]
+    results += [(name.replace(":", "-"), f"Variable {name}") for name in _pending_variables()]
     places = {}
-    for name, place in found:
+    for name, place in results:
         # If another start has ended the attempt too, its number comes after the name.
-        known = name if name in by_name else name.rpartition("-")[0]
-        if known in by_name:
-            places[by_name[known]] = place
+        first_name = name if name in by_name else name.rpartition("-")[0]
+        if first_name in by_name:
+            places[by_name[first_name]] = place
     return places
 
 

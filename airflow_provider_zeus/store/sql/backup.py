@@ -107,9 +107,11 @@ def _copied(source: Path, target: Path, *, journal: str) -> int:
     with _named(problem), closing(_connected(source)) as of, closing(_connected(target)) as to:
         of.backup(to)
         to.execute(journal)
-        found = to.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if found != "ok":
-            raise StoreError(f"The copy of {source} is damaged ({found}), so nothing was replaced.")
+        damage = to.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if damage != "ok":
+            raise StoreError(
+                f"The copy of {source} is damaged ({damage}), so nothing was replaced."
+            )
         return _count(to, source)
 
 

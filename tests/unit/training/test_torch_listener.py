@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread, get_ident
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ import pytest
 
 from airflow_provider_zeus.training import torch_listener
 from airflow_provider_zeus.training.torch_listener import on_skips, on_steps
+from tests.locks import free_for_others
 
 LATE = """
 from threading import get_ident
@@ -40,19 +40,6 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     monkeypatch.setattr(torch_listener, "MODULE", "late_torch")
     yield lambda: importlib.import_module("late_torch")
     sys.modules.pop("late_torch", None)
-
-
-def free_for_others(lock: Any) -> bool:
-    """Whether another thread could take a lock now."""
-
-    def take() -> bool:
-        taken: bool = lock.acquire(blocking=False)
-        if taken:
-            lock.release()
-        return taken
-
-    with ThreadPoolExecutor(1) as other:
-        return other.submit(take).result()
 
 
 def test_a_torch_that_is_loaded_later_is_heard_from_then_on_in_the_thread_that_loads_it(

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import resource
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -32,21 +31,9 @@ from airflow_provider_zeus.training.protocol.environment import (
 from airflow_provider_zeus.training.protocol.events import ResultLine, ResultSender, ResultWriter
 from airflow_provider_zeus.training.protocol.plan import Plan
 from airflow_provider_zeus.training.run import ZeusRun
+from tests.locks import free_for_others
 from tests.result_files import read_result
 from tests.unit.training.conftest import Kit, explore, incumbent, loop
-
-
-def free_for_others(lock: Any) -> bool:
-    """Whether another thread could take a lock now."""
-
-    def take() -> bool:
-        taken: bool = lock.acquire(blocking=False)
-        if taken:
-            lock.release()
-        return taken
-
-    with ThreadPoolExecutor(1) as other:
-        return other.submit(take).result()
 
 
 @pytest.fixture
